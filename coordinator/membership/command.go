@@ -1,0 +1,106 @@
+package membership
+
+import "chainmail/ring"
+
+// Command is one log entry. Exactly one of the pointers is set; Format is the encoding's number.
+type Command struct {
+	Format uint8
+	At     int64 // unix milliseconds of the proposer, for people
+
+	Init        *Init
+	Register    *Register
+	Change      *ChangeCommand
+	Report      []Report // batched
+	Advance     *Advance
+	Abort       *ChangeRef
+	Pause       *ChangeRef
+	Resume      *ChangeRef
+	Mark        *Mark
+	Limits      *LimitsCommand
+	DeclareLost *DeclareLost
+	SetReplicas *SetReplicas
+	Forget      *Forget
+	Pins        []Pin
+}
+
+// Init names the cluster and fixes its ring; only the first one takes effect.
+type Init struct {
+	ClusterID string
+	Ring      ring.Params
+	Replicas  int
+	Limits    Limits
+}
+
+// Register admits a member, or tells its new incarnation or address. A new incarnation of a member of Base makes it
+// refilling; of a member that is only in Next it starts that member's filling anew; a banned incarnation is refused.
+type Register struct {
+	Member Member // ID, Incarnation, Address, HTTP, Zone, Weight, NonVoter are read
+}
+
+// ChangeCommand submits a change. With Retarget it may take the place of the running one.
+type ChangeCommand struct {
+	Add, Remove   []string
+	ExpectVersion uint64 // 0: any
+	Key           string // idempotency key, "" for none
+	Retarget      bool
+	By, Why       string
+}
+
+// Advance moves the active step on, by compare-and-set on (Version, Stage).
+type Advance struct {
+	Version uint64
+	Stage   Stage
+}
+
+// ChangeRef names a change, "" for the running one.
+type ChangeRef struct{ ID string }
+
+// Mark sets or clears the down hint of a member, for the incarnation it was observed with.
+type Mark struct {
+	Member      string
+	Incarnation uint64
+	Down        bool
+}
+
+// LimitsCommand sets the transfer limits.
+type LimitsCommand struct{ Limits Limits }
+
+// SetReplicas records the replica count of an actor type. A stable placement is required for a change of a known count.
+type SetReplicas struct {
+	Type string
+	N    int
+}
+
+// DeclareLost gives up the memory of the named incarnations: refilling members fill from whatever complete sources are left.
+type DeclareLost struct {
+	Bans          []Ban
+	ExpectVersion uint64
+	By, Why       string
+}
+
+// Forget drops a standby member from the log and bans its incarnation.
+type Forget struct{ Member string }
+
+// Code says what became of a command.
+type Code uint8
+
+const (
+	OK         Code = iota
+	Unchanged       // had taken effect before, or says nothing new
+	ErrStale        // expected version or stage differs
+	ErrRunning      // another change runs; ID names it
+	ErrUnknownMember
+	ErrUnknownChange
+	ErrInvalid // Text says what and how to mend it
+	ErrBanned
+	ErrNotReady  // reports are missing; Text names who
+	ErrKeyReused // the idempotency key came with another body before
+)
+
+// Result is what Apply says; it is the same on every member. Change is set where one is meant.
+type Result struct {
+	Code    Code
+	Text    string
+	ID      string // the change meant
+	Version uint64 // of the placement after the command
+}
