@@ -67,6 +67,8 @@ type Placement struct {
 	Stage    Stage         `json:"stage"`
 	// Step is the version at which the active step's present stage began: copied and filled reports are for it.
 	Step uint64 `json:"step"`
+	// Began is the version at which the active step began: what is pulled for it belongs to this number.
+	Began uint64 `json:"began"`
 
 	Members []Member `json:"members"` // sorted by id
 	Banned  []Ban    `json:"banned,omitempty"`

@@ -1,6 +1,11 @@
 package core
 
-import "time"
+import (
+	"hash/crc32"
+	"time"
+
+	"chainmail/ring"
+)
 
 // Config is what a Core is made with.
 type Config struct {
@@ -28,3 +33,154 @@ type Limits struct {
 	State     int // bytes of one key's pages; default 4 MiB
 	Name      int // bytes of a key's name; default 1 KiB
 }
+
+func (l Limits) withDefaults() Limits {
+	set := func(p *int, d int) {
+		if *p == 0 {
+			*p = d
+		}
+	}
+	set(&l.Held, 65536)
+	set(&l.HeldBytes, 64<<20)
+	set(&l.Mailbox, 1024)
+	set(&l.State, 4<<20)
+	set(&l.Name, 1<<10)
+	return l
+}
+
+const (
+	// bootShift leaves 2^40 epochs to one run of a member.
+	bootShift = 40
+	// maxParked bounds the messages of newer placements that wait until this member has caught up. What does not fit is
+	// dropped; its sender sends it again.
+	maxParked = 8192
+)
+
+// Core is the protocol of one member. It is stepped by one goroutine at a time.
+type Core struct {
+	cfg    Config
+	now    Time
+	out    []Effect
+	ops    uint64 // last operation number, also for activations and requests
+	number uint64 // last epoch number
+
+	view  *viewRings
+	hist  []*viewRings // adopted views, oldest first, the present one last
+	floor Epoch        // every key's promise is at least this
+
+	slots table
+	acts  map[uint64]*activation // by id
+	byOp  map[uint64]*activation // by the operation that its replicas answer
+	calls map[uint64]*call       // of callers at this member
+	held  int
+	heldB int
+
+	parked  []Message
+	wantV   Time // when the newest view was last asked for
+	pushed  map[string]pushMark
+	timers  wheel
+	fill    fillState
+	sweep   sweepState
+	drained bool
+}
+
+type pushMark struct {
+	revision uint64
+	at       Time
+}
+
+// New makes a Core. It does nothing for others until a view lists its incarnation.
+func New(cfg Config, now Time, saved *Saved) *Core {
+	cfg.Limits = cfg.Limits.withDefaults()
+	c := &Core{
+		cfg: cfg, now: now,
+		number: cfg.Boot << bootShift,
+		ops:    cfg.Boot << bootShift,
+		acts:   map[uint64]*activation{}, byOp: map[uint64]*activation{}, calls: map[uint64]*call{},
+		pushed: map[string]pushMark{},
+	}
+	c.slots.init()
+	c.timers.init(now)
+	if saved == nil {
+		return c
+	}
+	for _, r := range saved.Records {
+		if r.Key.Type == markType {
+			c.fill.loadMark(r)
+			continue
+		}
+		s := c.slots.get(r.Key, ring.KeyToken(ring.HashV1, r.Key.Type, r.Key.Name))
+		s.promised, s.stamp, s.pages = r.Meta.Promised, r.Meta.Stamp, r.Pages
+		c.touch(s)
+	}
+	if saved.View != nil {
+		c.adopt(saved.View)
+		c.out = nil
+	}
+	return c
+}
+
+// Step takes one input at an instant and appends the effects to out.
+func (c *Core) Step(now Time, in Input, out []Effect) []Effect {
+	c.now = max(c.now, now)
+	c.out = out
+	switch in := in.(type) {
+	case *Recv:
+		c.receive(in.Msg)
+	case *Call:
+		c.call(in)
+	case *Executed:
+		c.executed(in)
+	case *ViewChanged:
+		c.adopt(in.View)
+	case *PeerLost:
+		c.peerLost(in.Member)
+	case *Drain:
+		c.drained = true
+	}
+	c.timers.run(c.now, c.fire)
+	if _, ok := in.(*Tick); ok {
+		c.tickFill()
+		c.tickSweep()
+	}
+	out, c.out = c.out, nil
+	return out
+}
+
+func (c *Core) emit(e Effect) { c.out = append(c.out, e) }
+
+func (c *Core) note(what string, k Key, peer, text string) {
+	c.emit(&Note{What: what, Key: k, Peer: peer, Text: text})
+}
+
+func (c *Core) nextOp() uint64 {
+	c.ops++
+	return c.ops
+}
+
+// send gives a message to a member, this one included.
+func (c *Core) send(to string, b Body) {
+	m := Message{From: c.cfg.Self, To: to, FromInc: c.cfg.Incarnation, Body: b}
+	if c.view != nil {
+		m.Version = c.view.v.Version
+	}
+	c.emit(&Send{Msg: m})
+}
+
+// registered says whether the placement lists this run of the member: until then it answers no replication message.
+func (c *Core) registered() bool {
+	return c.view != nil && c.view.self.ID != "" && c.view.self.Incarnation == c.cfg.Incarnation
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// PageSum is the checksum that a Page carries from its writer to every reader: CRC-32C over name and data.
+func PageSum(name string, data []byte) uint32 {
+	return crc32.Update(crc32.Checksum([]byte(name), castagnoli), castagnoli, data)
+}
+
+// W is the number of members of a set of n that a write needs, R the smallest number that meets each such majority.
+func W(n int) int { return n/2 + 1 }
+
+// R is described at W.
+func R(n int) int { return n - W(n) + 1 }

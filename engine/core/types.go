@@ -10,6 +10,8 @@ import (
 // Time is a monotonic instant in nanoseconds from an origin that the caller chooses.
 type Time int64
 
+const ms = Time(time.Millisecond)
+
 // Add gives the instant d later.
 func (t Time) Add(d time.Duration) Time { return t + Time(d) }
 
@@ -178,4 +180,23 @@ type Result struct {
 	Stamp   Stamp  // of the state that the answer shows
 	Owner   string // with CodeRedirect
 	Version uint64 // of the placement that decided it
+}
+
+// String names the view's version, step and sets.
+func (v *View) String() string {
+	ids := func(ms []ring.Member) string {
+		out := "{"
+		for i, m := range ms {
+			if i > 0 {
+				out += ","
+			}
+			out += m.ID
+		}
+		return out + "}"
+	}
+	s := fmt.Sprintf("v%d.%d %s %s", v.Version, v.Revision, v.Stage, ids(v.Base))
+	if v.Stage != Stable {
+		s += "->" + ids(v.Next)
+	}
+	return s
 }

@@ -1,0 +1,470 @@
+package core
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// activation is the live instance of a key on its owner.
+//
+//	releasing ──► preparing ──► active ──► (ended)
+//	     the former owner      W(S) and W(S')     moved, fenced, idle
+//	     has let go            have promised
+type activation struct {
+	id      uint64
+	slot    *slot
+	state   actState
+	epoch   Epoch
+	version uint64 // of the quorums that op's answers count for
+	op      uint64 // the operation under way: release, prepare or round
+	tries   int
+	answers map[string]replicaAnswer // to op
+	have    Stamp                    // own stamp when the Prepare was sent
+
+	pages     map[string]Page // speculative state: all that has been executed
+	committed Stamp
+	seq       uint64
+	full      bool // the next commit carries all pages: the write-back
+	loaded    bool // the first Execute has been given out
+
+	mailbox   []*held
+	executing *held
+	execSeq   uint64
+	batch     batch  // executed, not sent
+	round     *round // sent, not committed
+
+	ending    string // not "": why it ends as soon as nothing is under way
+	releasers []releaser
+	used      Time
+	purging   bool
+}
+
+type actState uint8
+
+const (
+	releasing actState = iota
+	preparing
+	active
+)
+
+func (s actState) String() string { return [...]string{"releasing", "preparing", "active"}[s] }
+
+type replicaAnswer struct {
+	code  Code
+	stamp Stamp
+	pages []Page
+}
+
+type releaser struct {
+	member string
+	op     uint64
+}
+
+const (
+	// releaseWait is how long a new owner waits for the former one to finish before it takes the key from it.
+	releaseWait = 500 * ms
+	// resendFirst and resendMost bound the pause before an operation is sent again to those who have not answered.
+	resendFirst   = 100 * ms
+	resendMost    = 800 * ms
+	refusedPause  = 8 * ms
+	receivingWait = 12 * ms
+)
+
+// activate starts an activation of a key that this member owns.
+func (c *Core) activate(s *slot) {
+	a := &activation{id: c.nextOp(), slot: s, used: c.now}
+	s.act = a
+	c.acts[a.id] = a
+	former := c.formerOwner(s)
+	m, ok := c.view.v.Member(former)
+	if former == "" || !ok || m.Down {
+		c.startPrepare(a)
+		return
+	}
+	a.state = releasing
+	c.newOp(a)
+	c.send(former, &Release{Op: a.op, Key: s.id})
+	c.timers.set(c.now+releaseWait, timer{kind: timerAct, id: a.id, op: a.op})
+}
+
+func (c *Core) newOp(a *activation) {
+	delete(c.byOp, a.op)
+	a.op = c.nextOp()
+	c.byOp[a.op] = a
+	a.answers = map[string]replicaAnswer{}
+}
+
+// release ends the activation of a key that has another owner, once what is under way has been committed.
+func (c *Core) release(m Message, b *Release) {
+	s := c.slots.find(b.Key)
+	if s != nil && s.act != nil {
+		if c.place(s).owner != c.cfg.Self {
+			s.act.releasers = append(s.act.releasers, releaser{m.From, b.Op})
+			c.windDown(s.act, "moved")
+			return
+		}
+		c.pushView(m.From)
+	}
+	c.send(m.From, &Released{Op: b.Op, Key: b.Key})
+}
+
+func (c *Core) releasedBy(_ Message, b *Released) {
+	if a := c.byOp[b.Op]; a != nil && a.state == releasing {
+		c.startPrepare(a)
+	}
+}
+
+// startPrepare asks the replicas for a promise under an epoch that was never used.
+func (c *Core) startPrepare(a *activation) {
+	p := c.place(a.slot)
+	a.state = preparing
+	a.version = p.fence
+	c.number++
+	a.epoch = Epoch{Version: c.view.v.Version, Number: c.number, Member: c.cfg.Self}
+	a.have = a.slot.stamp
+	c.newOp(a)
+	c.sendPrepare(a, nil)
+	c.timers.set(c.now+c.resendAfter(a), timer{kind: timerAct, id: a.id, op: a.op})
+}
+
+func (c *Core) resendAfter(a *activation) Time {
+	d := min(resendFirst<<min(a.tries, 6), resendMost)
+	a.tries++
+	return d + Time(mix(a.op)%uint64(d/4))
+}
+
+func (c *Core) sendPrepare(a *activation, only func(replicaAnswer) bool) {
+	p := c.place(a.slot)
+	for _, id := range union(p.s, p.sn) {
+		if x, ok := a.answers[id]; !ok || only != nil && only(x) {
+			c.send(id, &Prepare{Op: a.op, Key: a.slot.id, Epoch: a.epoch, Have: a.have})
+		}
+	}
+}
+
+// promised counts one answer to a Prepare.
+func (c *Core) promised(m Message, b *Promise) {
+	a := c.byOp[b.Op]
+	if a == nil || a.state != preparing {
+		return
+	}
+	if x, ok := a.answers[m.From]; ok && x.code == CodeOK {
+		return
+	}
+	a.answers[m.From] = replicaAnswer{b.Code, b.Stamp, b.Pages}
+	switch b.Code {
+	case CodeRefused:
+		c.number = max(c.number, b.Promised.Number)
+		if b.Promised.Version > c.view.v.Version {
+			c.wantNewer(m.From, b.Promised.Version)
+		}
+		c.pause(a, refusedPause<<min(a.tries, 5))
+		a.tries++
+	case CodeReceiving:
+		c.timers.set(c.now+receivingWait, timer{kind: timerAct, id: a.id, op: a.op})
+	case CodeOK:
+		if p := c.place(a.slot); c.quorum(p, func(id string) bool { x, ok := a.answers[id]; return ok && x.code == CodeOK }) {
+			c.opened(a)
+		}
+	}
+}
+
+// pause lets an activation prepare again after a while.
+func (c *Core) pause(a *activation, d Time) {
+	ans := a.answers
+	c.newOp(a)
+	a.answers = ans
+	a.state = preparing
+	a.epoch = Epoch{}
+	c.timers.set(c.now+d/2+Time(mix(a.op)%uint64(d)), timer{kind: timerAct, id: a.id, op: a.op})
+}
+
+// quorum says whether enough members satisfy ok: W(S), and in the switch stage W(S') too.
+func (c *Core) quorum(p *placed, ok func(id string) bool) bool {
+	count := func(set []string) int {
+		n := 0
+		for _, id := range set {
+			if ok(id) {
+				n++
+			}
+		}
+		return n
+	}
+	if count(p.s) < W(len(p.s)) {
+		return false
+	}
+	return c.view.v.Stage != Switch || count(p.sn) >= W(len(p.sn))
+}
+
+// opened adopts the highest state among the answers. It is written back under the new epoch with the first commit,
+// before anything is answered, unless no counted answer holds a copy at all.
+func (c *Core) opened(a *activation) {
+	best := replicaAnswer{stamp: a.slot.stamp, pages: a.slot.pages}
+	for _, id := range sortedKeys(a.answers) {
+		if x := a.answers[id]; x.code == CodeOK && best.stamp.Less(x.stamp) {
+			best = x
+		}
+	}
+	a.state, a.tries = active, 0
+	a.committed, a.full = best.stamp, !best.stamp.IsZero()
+	a.pages = make(map[string]Page, len(best.pages))
+	for _, p := range best.pages {
+		a.pages[p.Name] = p
+	}
+	delete(c.byOp, a.op)
+	a.op = 0
+	if d := c.cfg.Types[a.slot.id.Type].Idle; d > 0 {
+		c.timers.set(c.now.Add(d), timer{kind: timerIdle, id: a.id})
+	}
+	c.pump(a)
+}
+
+// again is called when an operation has gone unanswered for a while.
+func (c *Core) again(a *activation) {
+	switch a.state {
+	case releasing:
+		c.startPrepare(a)
+	case preparing:
+		if a.epoch.IsZero() {
+			c.startPrepare(a)
+			return
+		}
+		c.sendPrepare(a, func(x replicaAnswer) bool { return x.code != CodeOK })
+	case active:
+		if a.round == nil {
+			c.repair(a)
+			return
+		}
+		c.sendRound(a)
+		if a.tries == 1 { // slow from here on: tell the callers in time
+			for _, x := range slices.Concat(a.round.batch.answers, a.batch.answers) {
+				c.timers.set(x.held.until, timer{kind: timerHeld, id: a.id})
+			}
+			for _, h := range a.mailbox {
+				c.timers.set(h.until, timer{kind: timerHeld, id: a.id})
+			}
+		}
+	}
+	c.timers.set(c.now+c.resendAfter(a), timer{kind: timerAct, id: a.id, op: a.op})
+}
+
+// pump runs the next message if none runs, and sends what has been executed if nothing is in flight.
+func (c *Core) pump(a *activation) {
+	if a.state != active {
+		return
+	}
+	for a.executing == nil && a.ending == "" && len(a.mailbox) > 0 && !a.batch.fullUp() {
+		h := a.mailbox[0]
+		a.mailbox[0] = nil
+		a.mailbox = a.mailbox[1:]
+		c.hold(h, -1)
+		if c.now >= h.until {
+			c.answer(h, Result{Code: CodeUnavailable, Text: "the deadline passed before the message was run"})
+			continue
+		}
+		if h.method == touchMethod {
+			a.full = true
+			a.batch.add(h, Result{})
+			continue
+		}
+		a.executing = h
+		a.execSeq++
+		c.emit(&Execute{Activation: a.id, Seq: a.execSeq, Key: h.key, Method: h.method, Body: h.body, State: a.pages, Stamp: a.committed, Deadline: h.until, First: !a.loaded})
+		a.loaded = true
+	}
+	if len(a.mailbox) == 0 {
+		a.mailbox = nil
+	}
+	c.flush(a)
+	c.settle(a)
+}
+
+// executed takes a handler's outcome into the batch that is sent next.
+func (c *Core) executed(in *Executed) {
+	a := c.acts[in.Activation]
+	if a == nil || a.executing == nil || a.execSeq != in.Seq {
+		return
+	}
+	h := a.executing
+	a.executing = nil
+	r := Result{Body: in.Body}
+	if in.AppCode != 0 {
+		r = Result{Code: CodeApp, AppCode: in.AppCode, Text: in.Text, Body: in.Body}
+	} else if len(in.Changes) > 0 {
+		if size := a.sizeAfter(in.Changes); size > c.cfg.Limits.State {
+			r = Result{Code: CodeRejected, Text: fmt.Sprintf("state of %s would take %d bytes; at most %d are allowed", a.slot.id, size, c.cfg.Limits.State)}
+		} else {
+			a.batch.change(a, in.Changes, c.cfg.Types[a.slot.id.Type].Active)
+		}
+	}
+	if h.local && len(in.Changes) == 0 && a.round == nil && a.batch.empty() && !a.full {
+		r.Stamp = a.committed
+		c.answer(h, r)
+	} else {
+		a.batch.add(h, r)
+	}
+	c.pump(a)
+}
+
+func (a *activation) sizeAfter(changes []Change) int {
+	size := 0
+	gone := map[string]bool{}
+	for _, ch := range changes {
+		if ch.Name == "" && ch.Delete {
+			return 0
+		}
+		gone[ch.Name] = true
+		if !ch.Delete {
+			size += len(ch.Name) + len(ch.Data)
+		}
+	}
+	for _, p := range a.pages {
+		if !gone[p.Name] {
+			size += len(p.Name) + len(p.Data)
+		}
+	}
+	return size
+}
+
+// windDown lets an activation finish what it has executed and refuses the rest.
+func (c *Core) windDown(a *activation, reason string) {
+	if a.ending == "" {
+		a.ending = reason
+	}
+	owner := c.place(a.slot).owner
+	for _, h := range a.mailbox {
+		c.hold(h, -1)
+		c.answer(h, Result{Code: CodeRedirect, Owner: owner, Text: "the key moved"})
+	}
+	a.mailbox = nil
+	if a.state != active {
+		c.end(a, reason)
+		return
+	}
+	c.flush(a)
+	c.settle(a)
+}
+
+// settle ends an activation that is winding down and has nothing under way.
+func (c *Core) settle(a *activation) {
+	if a.ending != "" && a.executing == nil && a.round == nil && a.batch.empty() && c.acts[a.id] == a {
+		c.end(a, a.ending)
+	}
+}
+
+// end is the end of an activation. What was executed and not sent never happened; what is in flight may have.
+func (c *Core) end(a *activation, reason string) {
+	if c.acts[a.id] != a {
+		return
+	}
+	delete(c.acts, a.id)
+	delete(c.byOp, a.op)
+	a.slot.act = nil
+	retry := Result{Code: CodeRedirect, Owner: c.place(a.slot).owner, Text: "the activation ended: " + reason}
+	if a.round != nil {
+		for _, x := range a.round.batch.answers {
+			r := retry
+			if a.round.commit {
+				r = Result{Code: CodeUnknownOutcome, Text: "the activation ended while the write was being committed: " + reason}
+			}
+			c.answer(x.held, r)
+		}
+	}
+	for _, x := range a.batch.answers {
+		c.answer(x.held, retry)
+	}
+	if a.executing != nil {
+		c.answer(a.executing, retry)
+	}
+	for _, h := range a.mailbox {
+		c.hold(h, -1)
+		c.answer(h, retry)
+	}
+	for _, r := range a.releasers {
+		c.send(r.member, &Released{Op: r.op, Key: a.slot.id})
+	}
+	c.emit(&Ended{Activation: a.id, Key: a.slot.id, Reason: reason})
+	c.slots.release(a.slot)
+}
+
+// idle ends an activation that has had no messages for its type's idle time.
+func (c *Core) idle(a *activation) {
+	d := c.cfg.Types[a.slot.id.Type].Idle
+	if left := a.used.Add(d) - c.now; left > 0 {
+		c.timers.set(c.now+left, timer{kind: timerIdle, id: a.id})
+		return
+	}
+	if a.state == active && len(a.mailbox) == 0 && a.executing == nil && a.round == nil && a.batch.empty() {
+		c.end(a, "idle")
+		return
+	}
+	c.timers.set(c.now.Add(d), timer{kind: timerIdle, id: a.id})
+}
+
+// reviewActivations brings the activations in line with a new placement: the same owner goes on with its epoch and the
+// new quorums, another owner's activation ends here.
+func (c *Core) reviewActivations() {
+	for _, id := range sortedKeys(c.acts) {
+		a := c.acts[id]
+		if a == nil {
+			continue
+		}
+		p := c.place(a.slot)
+		if p.owner != c.cfg.Self {
+			c.reviewRound(a, p)
+			c.windDown(a, "moved")
+			continue
+		}
+		switch {
+		case a.ending != "":
+			c.reviewRound(a, p)
+		case a.state == preparing && a.version < p.fence:
+			c.startPrepare(a)
+		case a.state == active:
+			c.reviewRound(a, p)
+		}
+	}
+}
+
+// reviewRound sends what is in flight again if the key's quorums changed: answers of two versions are never added up.
+func (c *Core) reviewRound(a *activation, p *placed) {
+	if a.version == p.fence || a.round == nil && a.op == 0 {
+		return
+	}
+	a.version = p.fence
+	if a.round == nil {
+		c.newOp(a)
+		c.timers.set(c.now+repairFirst, timer{kind: timerAct, id: a.id, op: a.op})
+		return
+	}
+	c.newOp(a)
+	c.sendRound(a)
+	c.timers.set(c.now+c.resendAfter(a), timer{kind: timerAct, id: a.id, op: a.op})
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
+
+// union gives a and what b has besides, in that order.
+func union(a, b []string) []string {
+	if len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) {
+		return a
+	}
+	out := slices.Clone(a)
+	for _, id := range b {
+		if !slices.Contains(out, id) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// mix spreads a number over 64 bits: it takes the place of random jitter.
+func mix(x uint64) uint64 {
+	x ^= x >> 33
+	x *= 0xff51afd7ed558ccd
+	x ^= x >> 33
+	x *= 0xc4ceb9fe1a85ec53
+	return x ^ x>>33
+}

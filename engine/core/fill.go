@@ -1,0 +1,622 @@
+package core
+
+import (
+	"slices"
+	"strings"
+
+	"chainmail/ring"
+)
+
+// markType is the actor type of this package's own records in a store.
+const markType = "@core"
+
+var (
+	filledMark = Key{markType, "filled"} // Promised.Version: the step (Began) that was filled
+	floorMark  = Key{markType, "floor"}  // Promised: the floor
+)
+
+const (
+	pullTimeout  = 1000 * ms // a source that has not answered is asked again
+	pullAgain    = 30 * ms   // pause before a source that was not ready is asked again
+	passAgain    = 250 * ms  // pause between two passes of the copy stage
+	reportAgain  = 1000 * ms
+	oneAgain     = 20 * ms
+	fetchKeys    = 256  // keys of one Fetch
+	smallDelta   = 2048 // a pass that brought no more ends the bulk copy
+	maxPasses    = 6    // ... and so does this many
+	rateBurst    = 1 << 20
+	defaultPulls = 4
+)
+
+// fillState is a member's receiving side: the session of the active step, and that of a refill after lost memory.
+type fillState struct {
+	step, refill session
+	mark         uint64 // Began of the step that was filled in a run before
+	reported     Time
+	credit       int64 // bytes that may be pulled now, when a rate is set
+	credited     Time
+}
+
+// session gathers what sources say. A key is filled when R(S) members of its own S have answered for it completely.
+type session struct {
+	on      bool
+	id      uint64 // Began of the step, or the incarnation that refills
+	mode    PullMode
+	started uint64 // version
+	needs   []need
+	sources map[string]*source
+	wants   []*slot
+	done    bool
+	any     bool // something is filled
+	copied  bool
+}
+
+// need is one distinct replica set of the ranges that have to be filled.
+type need struct{ from []string }
+
+// source is the walk over one source's copies.
+type source struct {
+	id     string
+	from   ring.Token // all below has been answered, when not done
+	done   bool
+	passes int    // completed, in the copy stage
+	news   int    // entries of this pass that were new here
+	seq    uint64 // of the Pull under way, 0 if none
+	fetch  uint64 // of the Fetch under way
+	sent   Time
+	fetchT Time
+	next   Time // not asked before
+	since  uint64
+	now    uint64
+	boot   uint64
+	empty  bool // it said that it is refilling too and has filled nothing
+	why    string
+}
+
+// want is a newer state of a key that sources have.
+type want struct {
+	stamp Stamp
+	from  []string
+	tries int
+}
+
+func (f *fillState) loadMark(r Record) {
+	if r.Key == filledMark {
+		f.mark = r.Meta.Promised.Version
+	}
+}
+
+// complete says whether this member holds every key of its ranges in Base.
+func (c *Core) complete() bool {
+	return !c.view.self.Refilling || c.fill.refill.on && c.fill.refill.done
+}
+
+// filledKey says whether this member counts for a key: it is in S and complete, or has filled the key in this session.
+func (c *Core) filledKey(s *slot) bool {
+	p := c.place(s)
+	switch {
+	case slices.Contains(p.s, c.cfg.Self):
+		return !c.view.self.Refilling || c.covered(&c.fill.refill, s)
+	case slices.Contains(p.sn, c.cfg.Self):
+		return c.fill.step.mode == PullSwitch && c.covered(&c.fill.step, s)
+	}
+	return false
+}
+
+func (c *Core) covered(f *session, s *slot) bool {
+	if !f.on || f.done {
+		return f.on
+	}
+	if s.want != nil && s.stamp.Less(s.want.stamp) {
+		return false
+	}
+	return c.answers(f, s) >= c.enough(f, c.place(s).s)
+}
+
+// answers counts the members of S that have answered for a key.
+func (c *Core) answers(f *session, s *slot) int {
+	n := 0
+	for _, id := range c.place(s).s {
+		src := f.sources[id]
+		if src != nil && (src.done || s.key < src.from) || s.oneOf == f.id && slices.Contains(s.one, id) {
+			n++
+		}
+	}
+	return n
+}
+
+// enough is how many of a set must have answered: R of the set, or what a person left of it by declaring losses.
+func (c *Core) enough(f *session, set []string) int {
+	r := R(len(set))
+	if c.view.v.Lost < f.started {
+		return r
+	}
+	left := 0
+	for _, id := range set {
+		if m, ok := c.view.v.Member(id); ok && id != c.cfg.Self && !m.Down && !m.Refilling {
+			left++
+		}
+	}
+	return min(r, left)
+}
+
+// reviewFill brings the sessions in line with a new placement.
+func (c *Core) reviewFill(old *viewRings) {
+	v := c.view.v
+	f := &c.fill
+	if v.Stage == Stable || !c.view.next.Has(c.cfg.Self) || !c.registered() {
+		f.step = session{}
+	} else {
+		c.reviewStep()
+	}
+	switch {
+	case !c.view.self.Refilling || !c.registered() || !c.view.base.Has(c.cfg.Self):
+		f.refill = session{}
+	case !f.refill.on || f.refill.id != c.cfg.Incarnation:
+		f.refill = session{on: true, id: c.cfg.Incarnation, mode: PullRefill, started: v.Version, sources: map[string]*source{}}
+		fallthrough
+	default:
+		f.refill.needs = c.refillNeeds()
+		f.refill.addSources(c.cfg.Self)
+	}
+	if old == nil || old.v.Version != v.Version {
+		f.reported = 0
+	}
+	c.tickFill()
+}
+
+func (c *Core) reviewStep() {
+	v := c.view.v
+	f := &c.fill.step
+	mode := PullCopy
+	if v.Stage == Switch {
+		mode = PullSwitch
+	}
+	if !f.on || f.id != v.Began {
+		*f = session{on: true, id: v.Began, mode: mode, started: v.Version, sources: map[string]*source{}}
+		if mode == PullSwitch && c.fill.mark == v.Began {
+			f.done, f.any = true, true
+		} else {
+			c.discardGained()
+		}
+	}
+	if f.mode != mode {
+		f.mode, f.done, f.started = mode, false, v.Version
+		for _, src := range f.sources {
+			src.restart()
+		}
+	}
+	f.needs = c.stepNeeds()
+	f.addSources(c.cfg.Self)
+}
+
+// restart begins another walk: for what changed since the last complete one.
+func (s *source) restart() {
+	*s = source{id: s.id, passes: s.passes, since: s.since, boot: s.boot}
+}
+
+// discardGained forgets what is left here of keys that this member is going to hold: it was not kept up to date.
+func (c *Core) discardGained() {
+	var gone []*slot
+	c.slots.ascend(0, func(s *slot) bool {
+		p := c.place(s)
+		if !s.stamp.IsZero() && !slices.Contains(p.s, c.cfg.Self) && slices.Contains(p.coming, c.cfg.Self) {
+			gone = append(gone, s)
+		}
+		return true
+	})
+	for _, s := range gone {
+		c.discard(s)
+	}
+}
+
+func addNeed(ns []need, set []string) []need {
+	for _, n := range ns {
+		if slices.Equal(n.from, set) {
+			return ns
+		}
+	}
+	return append(ns, need{set})
+}
+
+// stepNeeds lists the previous sets of the ranges that this member fills in the active step: those it gains, and those
+// it keeps while their set shrinks.
+func (c *Core) stepNeeds() []need {
+	var out []need
+	for _, n := range c.view.v.counts() {
+		for _, m := range ring.Diff(c.view.base, c.view.next, n) {
+			gains := m.Gains == c.cfg.Self
+			shrinks := c.view.v.Stage == Switch && len(m.To) < len(m.From) && slices.Contains(m.To, c.cfg.Self)
+			if gains || shrinks {
+				out = addNeed(out, m.From)
+			}
+		}
+	}
+	return out
+}
+
+func (c *Core) refillNeeds() []need {
+	var out []need
+	for _, n := range c.view.v.counts() {
+		for arc := range c.view.base.Arcs() {
+			if set := c.view.base.Replicas(arc.Hi, n); slices.Contains(set, c.cfg.Self) {
+				out = addNeed(out, set)
+			}
+		}
+	}
+	return out
+}
+
+func (f *session) addSources(self string) {
+	for _, n := range f.needs {
+		for _, id := range n.from {
+			if id != self && f.sources[id] == nil {
+				f.sources[id] = &source{id: id}
+			}
+		}
+	}
+}
+
+// tickFill asks sources that are due, repeats reports, and looks whether a session is complete.
+func (c *Core) tickFill() {
+	if c.view == nil {
+		return
+	}
+	for _, f := range []*session{&c.fill.step, &c.fill.refill} {
+		if !f.on {
+			continue
+		}
+		if !f.done {
+			c.askSources(f)
+			c.fetchWants(f)
+		}
+		c.checkSession(f)
+	}
+}
+
+func (c *Core) askSources(f *session) {
+	limit := c.view.v.Streams
+	if limit <= 0 {
+		limit = defaultPulls
+	}
+	ids := sortedKeys(f.sources)
+	busy := 0
+	for _, id := range ids {
+		src := f.sources[id]
+		if src.seq != 0 && c.now-src.sent > pullTimeout {
+			src.seq, src.why = 0, "no answer"
+		}
+		if src.seq != 0 {
+			busy++
+		}
+	}
+	for _, id := range ids {
+		src := f.sources[id]
+		if busy >= limit || !c.credit() {
+			return
+		}
+		if src.seq == 0 && !src.done && c.now >= src.next {
+			c.askSource(f, src)
+			busy++
+		}
+	}
+}
+
+func (c *Core) askSource(f *session, src *source) {
+	if m, ok := c.view.v.Member(src.id); !ok || m.Down {
+		src.why, src.next = "down", c.now+pullAgain
+		return
+	}
+	src.seq, src.sent = c.nextOp(), c.now
+	c.send(src.id, &Pull{Session: f.id, Mode: f.mode, Seq: src.seq, From: src.from, Since: src.since, Boot: src.boot})
+}
+
+// credit says whether the transfer rate allows another pull now.
+func (c *Core) credit() bool {
+	rate := c.view.v.Rate
+	if rate <= 0 {
+		return true
+	}
+	f := &c.fill
+	f.credit = min(f.credit+int64(float64(c.now-f.credited)/1e9*float64(rate)), rateBurst)
+	f.credited = c.now
+	return f.credit > 0
+}
+
+func (c *Core) sessionOf(mode PullMode, id uint64) *session {
+	f := &c.fill.step
+	if mode == PullRefill {
+		f = &c.fill.refill
+	}
+	if !f.on || f.id != id || f.mode != mode {
+		return nil
+	}
+	return f
+}
+
+// pulled takes a source's answer: what it says is taken over only by what is newer here, and it counts from the source
+// up to the last token of the answer.
+func (c *Core) pulled(m Message, b *Pulled) {
+	f := c.sessionOf(b.Mode, b.Session)
+	if f == nil {
+		return
+	}
+	if b.One {
+		c.pulledOne(f, m.From, b)
+		return
+	}
+	src := f.sources[m.From]
+	if src == nil || src.seq != b.Seq || src.from != b.From {
+		return
+	}
+	src.seq = 0
+	src.empty = src.empty || b.Code == CodeReceiving && b.Empty
+	if b.Code != CodeOK || !c.absorbAll(f, m.From, b.Entries) {
+		src.next, src.why = c.now+pullAgain, b.Code.String()
+		c.checkSession(f)
+		return
+	}
+	src.why = ""
+	if src.from == 0 {
+		src.now, src.boot = b.Now, b.Boot
+	} else if src.boot != b.Boot { // another run of the source: what it says now does not continue the walk
+		src.since = 0
+		src.restart()
+		return
+	}
+	if b.Done {
+		src.done, src.since = true, src.now
+		src.passes++
+	} else {
+		src.from = b.To + 1
+	}
+	c.fetchWants(f)
+	c.checkSession(f)
+	if f.on && !f.done {
+		c.askSources(f)
+	}
+}
+
+func (c *Core) pulledOne(f *session, from string, b *Pulled) {
+	if b.Code != CodeOK || !c.absorbAll(f, from, b.Entries) {
+		return
+	}
+	s := c.slot(b.Key)
+	if s.oneOf != f.id {
+		s.oneOf, s.one = f.id, nil
+	}
+	if !slices.Contains(s.one, from) {
+		s.one = append(s.one, from)
+	}
+}
+
+// absorbAll takes entries over. A page that does not match its checksum spoils the answer: it does not count.
+func (c *Core) absorbAll(f *session, from string, entries []Entry) bool {
+	for _, e := range entries {
+		for _, p := range e.Pages {
+			if PageSum(p.Name, p.Data) != p.Sum {
+				c.note("corrupt page in a pull", e.Key, from, p.Name)
+				return false
+			}
+		}
+	}
+	for _, e := range entries {
+		c.absorb(f, from, e)
+	}
+	return true
+}
+
+func (c *Core) absorb(f *session, from string, e Entry) {
+	f.any = true
+	if e.Key == (Key{}) {
+		c.raiseFloor(e.Meta.Promised)
+		return
+	}
+	c.fill.credit -= int64(entryOverhead + pageBytes(e.Pages))
+	s := c.slot(e.Key)
+	c.promise(s, e.Meta.Promised)
+	if !s.stamp.Less(e.Meta.Stamp) {
+		return
+	}
+	if src := f.sources[from]; src != nil {
+		src.news++
+	}
+	if e.Has {
+		c.install(s, e.Meta.Promised, e.Meta.Stamp, e.Pages)
+		return
+	}
+	switch {
+	case s.want == nil:
+		s.want = &want{stamp: e.Meta.Stamp, from: []string{from}}
+		f.wants = append(f.wants, s)
+	case s.want.stamp.Less(e.Meta.Stamp):
+		*s.want = want{stamp: e.Meta.Stamp, from: []string{from}}
+	case s.want.stamp == e.Meta.Stamp && !slices.Contains(s.want.from, from):
+		s.want.from = append(s.want.from, from)
+	}
+}
+
+// raiseFloor makes every key's promise here at least e.
+func (c *Core) raiseFloor(e Epoch) {
+	if !c.floor.Less(e) {
+		return
+	}
+	c.floor = e
+	c.emit(&Persist{Puts: []Put{{Key: floorMark, Meta: CopyMeta{Promised: e}}}})
+}
+
+// fetchWants fetches the states that the walk has shown to be missing once enough sources have passed the key: until
+// then the source that brings the pages may still do so.
+func (c *Core) fetchWants(f *session) {
+	keep := f.wants[:0]
+	ask := map[string][]Key{}
+	for _, s := range f.wants {
+		if s.want == nil || !s.stamp.Less(s.want.stamp) {
+			s.want = nil
+			c.slots.release(s)
+			continue
+		}
+		keep = append(keep, s)
+		if c.answers(f, s) < c.enough(f, c.place(s).s) {
+			continue
+		}
+		from := s.want.from[s.want.tries%len(s.want.from)]
+		if src := f.sources[from]; src != nil && (src.fetch == 0 || c.now-src.fetchT > pullTimeout) && len(ask[from]) < fetchKeys {
+			s.want.tries++
+			ask[from] = append(ask[from], s.id)
+		}
+	}
+	clear(f.wants[len(keep):])
+	f.wants = keep
+	for _, id := range sortedKeys(ask) {
+		src := f.sources[id]
+		src.fetch, src.fetchT = c.nextOp(), c.now
+		c.send(id, &Fetch{Session: f.id, Seq: src.fetch, Keys: ask[id]})
+	}
+}
+
+func (c *Core) fetched(m Message, b *Fetched) {
+	for _, f := range []*session{&c.fill.step, &c.fill.refill} {
+		src := f.sources[m.From]
+		if !f.on || src == nil || src.fetch != b.Seq || f.id != b.Session {
+			continue
+		}
+		src.fetch = 0
+		c.absorbAll(f, m.From, b.Entries)
+		c.fetchWants(f)
+		c.checkSession(f)
+		return
+	}
+}
+
+// checkSession looks whether all that a session needs has been answered, and reports it until the placement shows it.
+func (c *Core) checkSession(f *session) {
+	switch {
+	case !f.on || len(f.wants) > 0:
+		return
+	case f.mode == PullCopy:
+		c.checkCopied(f)
+		return
+	case !f.done:
+		for _, n := range f.needs {
+			if !c.satisfied(f, n.from) {
+				return
+			}
+		}
+		f.done, f.any = true, true
+		if f.mode == PullSwitch {
+			c.fill.mark = f.id
+			c.emit(&Persist{Puts: []Put{{Key: filledMark, Meta: CopyMeta{Promised: Epoch{Version: f.id}}}}})
+		}
+		c.fill.reported = 0
+	}
+	switch {
+	case f.mode == PullRefill:
+		c.report(ReportRefilled)
+	case c.complete():
+		c.report(ReportFilled)
+	}
+}
+
+// satisfied says whether enough of a set has answered completely.
+func (c *Core) satisfied(f *session, set []string) bool {
+	n := 0
+	for _, id := range set {
+		if src := f.sources[id]; src != nil && src.done {
+			n++
+		}
+	}
+	if n >= c.enough(f, set) {
+		return true
+	}
+	if f.mode != PullRefill || !c.allLost(f, set) {
+		return false
+	}
+	c.raiseFloor(Epoch{Version: c.view.v.Version})
+	return true
+}
+
+// allLost says whether every member of a set lost its memory and every other one has said what it holds: all it filled
+// since, or that this is nothing. Then nothing older is left anywhere, and the keys start anew.
+func (c *Core) allLost(f *session, set []string) bool {
+	for _, id := range set {
+		if m, ok := c.view.v.Member(id); !ok || !m.Refilling {
+			return false
+		}
+		if src := f.sources[id]; id != c.cfg.Self && (src == nil || !src.done && !src.empty) {
+			return false
+		}
+	}
+	return true
+}
+
+// checkCopied ends the bulk copy when little was new in the last pass of enough sources, and starts further passes.
+func (c *Core) checkCopied(f *session) {
+	gains := len(f.needs) > 0
+	ready, news := gains, 0
+	for _, n := range f.needs {
+		k := 0
+		for _, id := range n.from {
+			if src := f.sources[id]; src != nil && src.passes > 0 {
+				k++
+			}
+		}
+		ready = ready && k >= c.enough(f, n.from)
+	}
+	for _, id := range sortedKeys(f.sources) {
+		src := f.sources[id]
+		if src.done {
+			news = max(news, src.news)
+			ready = ready && (src.passes >= maxPasses || news <= smallDelta || src.passes == 0)
+			src.restart()
+			src.next = c.now + passAgain
+		}
+	}
+	if f.copied = f.copied || ready; f.copied {
+		c.report(ReportCopied)
+	}
+}
+
+func (c *Core) report(what Reported) {
+	if c.fill.reported != 0 && c.now-c.fill.reported < reportAgain {
+		return
+	}
+	c.fill.reported = max(c.now, 1)
+	c.emit(&Report{What: what, Step: c.view.v.Step})
+}
+
+// fillOne asks for one key that somebody waits for, out of turn.
+func (c *Core) fillOne(s *slot) {
+	f := &c.fill.refill
+	p := c.place(s)
+	if !slices.Contains(p.s, c.cfg.Self) {
+		f = &c.fill.step
+	}
+	if !f.on || f.mode == PullCopy {
+		return
+	}
+	for _, id := range p.s {
+		if id == c.cfg.Self || s.oneOf == f.id && slices.Contains(s.one, id) {
+			continue
+		}
+		c.send(id, &Pull{Session: f.id, Mode: f.mode, One: true, Key: s.id})
+	}
+}
+
+// missing names the sources that a session waits for, with the reason.
+func (f *session) missing() string {
+	var out []string
+	for _, id := range sortedKeys(f.sources) {
+		if src := f.sources[id]; !src.done {
+			out = append(out, id+" ("+cmpOr(src.why, "reading")+")")
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+func cmpOr(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,188 @@
+package core
+
+import (
+	"slices"
+	"strings"
+)
+
+// Stats counts what a Core holds.
+type Stats struct {
+	Version, Revision uint64
+	Registered        bool
+	Complete          bool // holds every key of its ranges in Base
+	Copies            int  // keys of which something is stored
+	Activations       int
+	Calls             int // of callers here, not answered yet
+	Held              int // messages that wait for their key
+	HeldBytes         int
+	Orphans           int  // copies that this member need not hold, at the last complete sweep
+	Swept             bool // a sweep has been completed since the last placement change
+	HandingOver       int
+	Wanted            int // copies known to be missing here
+}
+
+// Stats gives the present counts.
+func (c *Core) Stats() Stats {
+	s := Stats{
+		Copies: c.slots.copies, Activations: len(c.acts), Calls: len(c.calls), Held: c.held, HeldBytes: c.heldB,
+		Orphans: c.sweep.left, HandingOver: len(c.sweep.open), Wanted: len(c.fill.step.wants) + len(c.fill.refill.wants),
+	}
+	if c.view != nil {
+		s.Version, s.Revision = c.view.v.Version, c.view.v.Revision
+		s.Registered = c.registered()
+		s.Complete = s.Registered && c.complete()
+		s.Swept = c.sweep.again != 0
+	}
+	return s
+}
+
+// View is the placement that the Core goes by; nil before the first.
+func (c *Core) View() *View {
+	if c.view == nil {
+		return nil
+	}
+	return c.view.v
+}
+
+// Explanation says where a key is, and what it waits for.
+type Explanation struct {
+	Key         Key
+	Version     uint64
+	Stage       Stage
+	Owner       string   // "" if no member of Base is up and complete
+	Destination string   // owner on Next
+	Base, Next  []string // replica sets
+	Fence       uint64   // the last version at which these changed
+	Copy        CopyMeta // of this member
+	Pages       int
+	Filled      bool   // this member counts for the key
+	Activation  string // "" none, else its state: releasing, preparing, active
+	Waiting     int    // messages in its mailbox
+	Why         string // what it waits for, "" for nothing
+}
+
+// Explain says what this member knows of a key.
+func (c *Core) Explain(k Key) Explanation {
+	e := Explanation{Key: k}
+	if c.view == nil {
+		e.Why = "no placement is known yet"
+		return e
+	}
+	s := c.slot(k)
+	defer c.slots.release(s)
+	p := c.place(s)
+	e.Version, e.Stage, e.Owner, e.Base, e.Next, e.Fence = c.view.v.Version, c.view.v.Stage, p.owner, p.s, p.coming, p.fence
+	e.Destination = c.view.owner(p.coming)
+	e.Copy, e.Pages, e.Filled = CopyMeta{c.effective(s), s.stamp}, len(s.pages), c.registered() && c.filledKey(s)
+	switch {
+	case p.owner == "":
+		e.Why = "no member of " + strings.Join(p.s, ", ") + " is up and complete"
+	case s.act != nil:
+		e.Activation, e.Waiting = s.act.state.String(), len(s.act.mailbox)
+		if s.act.state != active || s.act.round != nil {
+			e.Why = s.act.why(c)
+		}
+	case !e.Filled && slices.Contains(union(p.s, p.sn), c.cfg.Self):
+		f := &c.fill.step
+		if slices.Contains(p.s, c.cfg.Self) {
+			f = &c.fill.refill
+		}
+		e.Why = "not filled here; waits for " + f.missing()
+	}
+	return e
+}
+
+// CopyInfo is one copy in a listing.
+type CopyInfo struct {
+	Key   Key
+	Meta  CopyMeta
+	Pages []Page
+	Owned bool // this member owns the key
+}
+
+// Copies lists copies of a type whose names begin with prefix and come after after, by name; deleted keys and bare
+// promises are left out. With owned only the keys that this member owns.
+func (c *Core) Copies(typ, prefix, after string, limit int, owned bool) []CopyInfo {
+	if c.view == nil {
+		return nil
+	}
+	var found []*slot
+	c.slots.ascend(0, func(s *slot) bool {
+		if s.id.Type == typ && len(s.pages) > 0 && s.id.Name > after && strings.HasPrefix(s.id.Name, prefix) &&
+			(!owned || c.place(s).owner == c.cfg.Self) {
+			found = append(found, s)
+		}
+		return true
+	})
+	slices.SortFunc(found, func(a, b *slot) int { return strings.Compare(a.id.Name, b.id.Name) })
+	found = found[:min(len(found), limit)]
+	out := make([]CopyInfo, len(found))
+	for i, s := range found {
+		out[i] = CopyInfo{s.id, CopyMeta{s.promised, s.stamp}, s.pages, c.place(s).owner == c.cfg.Self}
+	}
+	return out
+}
+
+// Snapshot gives all copies in the order of tokens, deleted ones and bare promises too.
+func (c *Core) Snapshot() []Record {
+	out := make([]Record, 0, c.slots.copies)
+	c.slots.ascend(0, func(s *slot) bool {
+		out = append(out, Record{s.id, CopyMeta{s.promised, s.stamp}, s.pages})
+		return true
+	})
+	return out
+}
+
+// ActivationInfo is one activation in a listing.
+type ActivationInfo struct {
+	ID      uint64
+	Key     Key
+	State   string
+	Epoch   Epoch
+	Waiting int
+}
+
+// Activations lists what runs here, in the order of their start.
+func (c *Core) Activations() []ActivationInfo {
+	out := make([]ActivationInfo, 0, len(c.acts))
+	for _, id := range sortedKeys(c.acts) {
+		a := c.acts[id]
+		out = append(out, ActivationInfo{id, a.slot.id, a.state.String(), a.epoch, len(a.mailbox)})
+	}
+	return out
+}
+
+// SourceProgress is one source of a fill.
+type SourceProgress struct {
+	Member string
+	Share  float64 // of the circle that it has answered for
+	Done   bool
+	Why    string // why it gives nothing now
+}
+
+// FillProgress is what a member is filling.
+type FillProgress struct {
+	Active  bool
+	Mode    PullMode
+	Started uint64 // version
+	Done    bool
+	Wanted  int // states known to be missing
+	Sources []SourceProgress
+}
+
+// Progress gives the fill of the active step and the refill.
+func (c *Core) Progress() (step, refill FillProgress) {
+	one := func(f *session) FillProgress {
+		p := FillProgress{Active: f.on, Mode: f.mode, Started: f.started, Done: f.done, Wanted: len(f.wants)}
+		for _, id := range sortedKeys(f.sources) {
+			src := f.sources[id]
+			share := float64(src.from) / float64(lastToken)
+			if src.done || src.passes > 0 {
+				share = 1
+			}
+			p.Sources = append(p.Sources, SourceProgress{id, share, src.done || src.passes > 0, src.why})
+		}
+		return p
+	}
+	return one(&c.fill.step), one(&c.fill.refill)
+}

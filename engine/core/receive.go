@@ -1,0 +1,228 @@
+package core
+
+import "slices"
+
+// receive takes one message. Requests of a newer version wait until this member has caught up; what comes from an
+// incarnation that the placement does not list never changes anything.
+func (c *Core) receive(m Message) {
+	switch b := m.Body.(type) {
+	case *NewView:
+		c.adopt(b.View)
+		return
+	case *WantNewView:
+		if c.view != nil && c.view.v.Revision > b.Revision {
+			c.pushView(m.From)
+		}
+		return
+	}
+	if c.view == nil || m.Version > c.view.v.Version {
+		c.wantNewer(m.From, m.Version)
+		if !isAnswer(m.Body) {
+			if len(c.parked) < maxParked {
+				c.parked = append(c.parked, m)
+			}
+			return
+		}
+		if c.view == nil {
+			return
+		}
+	}
+	switch b := m.Body.(type) {
+	case *Ask:
+		c.ask(m, b)
+		return
+	case *Answer:
+		c.answered(m, b)
+		return
+	}
+	from, listed := c.view.v.Member(m.From)
+	if !c.registered() || !listed || from.Incarnation != m.FromInc {
+		return
+	}
+	switch b := m.Body.(type) {
+	case *Prepare:
+		c.prepare(m, b)
+	case *Promise:
+		c.promised(m, b)
+	case *Accept:
+		c.accept(m, b)
+	case *Accepted:
+		c.roundAnswer(m.From, b.Key, b.Op, b.Code, b.Promised)
+	case *Confirm:
+		c.confirm(m, b)
+	case *Confirmed:
+		c.roundAnswer(m.From, b.Key, b.Op, b.Code, b.Promised)
+	case *Pull:
+		c.pull(m, b)
+	case *Pulled:
+		c.pulled(m, b)
+	case *Fetch:
+		c.fetch(m, b)
+	case *Fetched:
+		c.fetched(m, b)
+	case *Offer:
+		c.offered(m, b)
+	case *Offered:
+		c.offerAnswered(m, b)
+	case *Release:
+		c.release(m, b)
+	case *Released:
+		c.releasedBy(m, b)
+	case *Purge:
+		c.purge(m, b)
+	}
+}
+
+func isAnswer(b Body) bool {
+	switch b.(type) {
+	case *Answer, *Promise, *Accepted, *Confirmed, *Pulled, *Fetched, *Offered, *Released:
+		return true
+	}
+	return false
+}
+
+// admit says whether this member may take a replica's part for a key in a request of the given version.
+func (c *Core) admit(m Message, s *slot) Code {
+	p := c.place(s)
+	if m.Version < p.fence {
+		c.pushView(m.From)
+		return CodeStale
+	}
+	if !slices.Contains(p.s, c.cfg.Self) && !slices.Contains(p.sn, c.cfg.Self) {
+		return CodeMoved
+	}
+	if !c.filledKey(s) {
+		c.fillOne(s)
+		return CodeReceiving
+	}
+	return CodeOK
+}
+
+// effective is a slot's promise, the member's floor included.
+func (c *Core) effective(s *slot) Epoch {
+	if s.promised.Less(c.floor) {
+		return c.floor
+	}
+	return s.promised
+}
+
+func (c *Core) prepare(m Message, b *Prepare) {
+	s := c.slot(b.Key)
+	ans := &Promise{Op: b.Op, Key: b.Key, Code: c.admit(m, s)}
+	if ans.Code == CodeOK {
+		if b.Epoch.Less(c.effective(s)) || b.Epoch == s.promised && b.Epoch.Member != m.From {
+			ans.Code = CodeRefused
+		} else {
+			c.promise(s, b.Epoch)
+			ans.Stamp = s.stamp
+			if b.Have.Less(s.stamp) {
+				ans.Pages = s.pages
+			}
+		}
+	}
+	ans.Promised = c.effective(s)
+	c.send(m.From, ans)
+	c.slots.release(s)
+}
+
+func (c *Core) accept(m Message, b *Accept) {
+	s := c.slot(b.Key)
+	ans := &Accepted{Op: b.Op, Key: b.Key, Code: c.admit(m, s)}
+	if ans.Code == CodeOK {
+		ans.Code = c.acceptCommit(s, b)
+	}
+	ans.Promised = c.effective(s)
+	c.send(m.From, ans)
+	c.slots.release(s)
+}
+
+// acceptCommit applies a commit to the copy: never under a higher promise, never over a higher stamp, a delta only to
+// exactly the state before it.
+func (c *Core) acceptCommit(s *slot, b *Accept) Code {
+	if b.Stamp.Epoch.Less(c.effective(s)) {
+		return CodeRefused
+	}
+	if !s.stamp.Less(b.Stamp) {
+		return CodeOK // it was accepted before
+	}
+	if b.Full {
+		c.install(s, b.Stamp.Epoch, b.Stamp, b.Pages)
+		return CodeOK
+	}
+	if s.stamp != b.Prev {
+		return CodeNeedFull
+	}
+	s.pages = mergePages(s.pages, b.Pages, b.Removed)
+	s.stamp = b.Stamp
+	if s.promised.Less(b.Stamp.Epoch) {
+		s.promised = b.Stamp.Epoch
+	}
+	c.touch(s)
+	c.emit(&Persist{Puts: []Put{{Key: s.id, Meta: CopyMeta{s.promised, s.stamp}, Pages: b.Pages, Removed: b.Removed}}})
+	return CodeOK
+}
+
+// mergePages gives old with changed put in and removed taken out; all sorted by name. The old slice stays as it is.
+func mergePages(old, changed []Page, removed []string) []Page {
+	out := make([]Page, 0, len(old)+len(changed))
+	i := 0
+	for _, p := range old {
+		for i < len(changed) && changed[i].Name < p.Name {
+			out = append(out, changed[i])
+			i++
+		}
+		if i < len(changed) && changed[i].Name == p.Name {
+			out = append(out, changed[i])
+			i++
+			continue
+		}
+		if !slices.Contains(removed, p.Name) {
+			out = append(out, p)
+		}
+	}
+	return append(out, changed[i:]...)
+}
+
+func (c *Core) confirm(m Message, b *Confirm) {
+	s := c.slot(b.Key)
+	ans := &Confirmed{Op: b.Op, Key: b.Key, Code: c.admit(m, s)}
+	if ans.Code == CodeOK {
+		if b.Epoch.Less(c.effective(s)) {
+			ans.Code = CodeRefused
+		} else {
+			c.promise(s, b.Epoch)
+		}
+	}
+	ans.Promised = c.effective(s)
+	c.send(m.From, ans)
+	c.slots.release(s)
+}
+
+// purge forgets a deleted key once all of a stable set hold the delete. What stays is a floor above its epoch, so that
+// nothing that was committed before the delete can come back.
+func (c *Core) purge(m Message, b *Purge) {
+	s := c.slots.find(b.Key)
+	v := c.view.v
+	if s == nil || v.Stage != Stable || m.Version != v.Version || s.stamp != b.Stamp || !s.deleted() {
+		return
+	}
+	p := c.place(s)
+	if !slices.Contains(p.s, c.cfg.Self) || c.anyRefilling(p.s) {
+		return
+	}
+	e := b.Stamp.Epoch
+	floor := Epoch{Version: e.Version, Number: e.Number + 1}
+	if s.promised.Less(floor) {
+		s.promised = floor
+	}
+	c.discard(s)
+}
+
+func (c *Core) anyRefilling(set []string) bool {
+	for _, id := range set {
+		if m, ok := c.view.v.Member(id); !ok || m.Refilling {
+			return true
+		}
+	}
+	return false
+}

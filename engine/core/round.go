@@ -1,0 +1,230 @@
+package core
+
+import (
+	"slices"
+	"strings"
+)
+
+// batch is what an activation has executed and not yet sent: it becomes one commit, or one confirmation if nothing in
+// it changed the state. Its answers leave in the order of execution.
+type batch struct {
+	answers []pendingAnswer
+	changed map[string]bool // page names; false: removed
+	cleared bool            // all pages that were there before are gone
+	bytes   int
+}
+
+type pendingAnswer struct {
+	held   *held
+	result Result
+}
+
+const (
+	// batchMessages and batchBytes bound what one commit carries, so that answers do not wait long behind it.
+	batchMessages = 256
+	batchBytes    = 1 << 20
+)
+
+func (b *batch) empty() bool  { return len(b.answers) == 0 }
+func (b *batch) fullUp() bool { return len(b.answers) >= batchMessages || b.bytes >= batchBytes }
+func (b *batch) writes() bool { return b.cleared || len(b.changed) > 0 }
+
+func (b *batch) add(h *held, r Result) { b.answers = append(b.answers, pendingAnswer{h, r}) }
+
+// change applies a handler's changes to the speculative state.
+func (b *batch) change(a *activation, changes []Change, marked bool) {
+	if b.changed == nil {
+		b.changed = map[string]bool{}
+	}
+	stamp := Stamp{a.epoch, a.seq + 1}
+	put := func(name string, data []byte) {
+		a.pages[name] = Page{Name: name, Stamp: stamp, Sum: PageSum(name, data), Data: data}
+		b.changed[name] = true
+		b.bytes += len(name) + len(data)
+	}
+	for _, ch := range changes {
+		switch {
+		case ch.Name == "" && ch.Delete:
+			a.pages = map[string]Page{}
+			clear(b.changed)
+			b.cleared = true
+		case ch.Delete:
+			delete(a.pages, ch.Name)
+			b.changed[ch.Name] = false
+		default:
+			put(ch.Name, ch.Data)
+		}
+	}
+	if marked && len(a.pages) > 0 {
+		if _, ok := a.pages[ActivePage]; !ok {
+			put(ActivePage, nil)
+		}
+	}
+}
+
+// round is one commit or confirmation in flight. One is in flight at a time for an activation.
+type round struct {
+	batch  batch
+	commit bool
+	stamp  Stamp
+	accept Accept // of a commit, without Op
+}
+
+// flush sends what has been executed if nothing is in flight.
+func (c *Core) flush(a *activation) {
+	if a.state != active || a.round != nil || a.batch.empty() {
+		return
+	}
+	b := a.batch
+	a.batch = batch{}
+	r := &round{batch: b, stamp: a.committed}
+	if b.writes() || a.full {
+		r.commit = true
+		a.seq++
+		r.stamp = Stamp{a.epoch, a.seq}
+		r.accept = Accept{Key: a.slot.id, Stamp: r.stamp, Prev: a.committed, Full: a.full || b.cleared}
+		if r.accept.Full {
+			for _, name := range sortedKeys(a.pages) {
+				r.accept.Pages = append(r.accept.Pages, a.pages[name])
+			}
+		} else {
+			for _, name := range sortedKeys(b.changed) {
+				if b.changed[name] {
+					r.accept.Pages = append(r.accept.Pages, a.pages[name])
+				} else {
+					r.accept.Removed = append(r.accept.Removed, name)
+				}
+			}
+		}
+		a.full = false
+	}
+	a.round = r
+	a.tries = 0
+	a.version = c.place(a.slot).fence
+	c.newOp(a)
+	c.sendRound(a)
+	c.timers.set(c.now+c.resendAfter(a), timer{kind: timerAct, id: a.id, op: a.op})
+}
+
+// sendRound sends the round to the members of S and S' that have not agreed to it.
+func (c *Core) sendRound(a *activation) {
+	p := c.place(a.slot)
+	for _, id := range union(p.s, p.sn) {
+		if x, ok := a.answers[id]; !ok || x.code != CodeOK {
+			c.sendRoundTo(a, id)
+		}
+	}
+}
+
+func (c *Core) sendRoundTo(a *activation, id string) {
+	if !a.round.commit {
+		c.send(id, &Confirm{Op: a.op, Key: a.slot.id, Epoch: a.epoch})
+		return
+	}
+	b := a.round.accept
+	b.Op = a.op
+	c.send(id, &b)
+}
+
+// sendWhole gives a replica that lacks the state before a commit all of it, from this member's own copy.
+func (c *Core) sendWhole(to string, k Key) {
+	s := c.slots.find(k)
+	if s == nil || s.act == nil || s.act.state != active {
+		return
+	}
+	a := s.act
+	if a.round != nil && a.round.commit && s.stamp == a.round.stamp || a.round == nil && s.stamp == a.committed {
+		c.send(to, &Accept{Op: a.op, Key: s.id, Stamp: s.stamp, Full: true, Pages: s.pages})
+	}
+}
+
+// roundAnswer counts one replica's answer to the round in flight.
+func (c *Core) roundAnswer(from string, k Key, op uint64, code Code, promised Epoch) {
+	if code == CodeNeedFull {
+		c.sendWhole(from, k)
+	}
+	a := c.byOp[op]
+	if a == nil || a.state != active {
+		return
+	}
+	if a.round == nil {
+		c.caughtUp(a, from, code)
+		return
+	}
+	if x, ok := a.answers[from]; ok && x.code == CodeOK {
+		return
+	}
+	a.answers[from] = replicaAnswer{code: code}
+	switch code {
+	case CodeRefused:
+		c.number = max(c.number, promised.Number)
+		c.end(a, "fenced")
+	case CodeReceiving:
+		c.timers.set(c.now+receivingWait, timer{kind: timerAct, id: a.id, op: a.op})
+	case CodeOK:
+		if p := c.place(a.slot); c.quorum(p, func(id string) bool { x, ok := a.answers[id]; return ok && x.code == CodeOK }) {
+			c.committed(a)
+		}
+	}
+}
+
+// committed answers a round's messages and goes on. Replicas that have not agreed to a commit are given it again later.
+func (c *Core) committed(a *activation) {
+	r := a.round
+	a.round, a.tries = nil, 0
+	a.committed = r.stamp
+	for _, x := range r.batch.answers {
+		x.result.Stamp = r.stamp
+		c.answer(x.held, x.result)
+	}
+	c.pump(a)
+	if c.acts[a.id] == a && a.round == nil && !c.caughtUp(a, "", CodeOK) && r.commit {
+		c.timers.set(c.now+repairFirst, timer{kind: timerAct, id: a.id, op: a.op})
+	}
+}
+
+const (
+	// repairFirst and repairMost bound the pause before a replica that missed a commit is given the state again.
+	repairFirst = 500 * ms
+	repairMost  = 8000 * ms
+)
+
+// caughtUp notes a late answer to the last round and says whether all replicas have agreed to it.
+func (c *Core) caughtUp(a *activation, from string, code Code) bool {
+	if from != "" {
+		a.answers[from] = replicaAnswer{code: code}
+	}
+	p := c.place(a.slot)
+	for _, id := range union(p.s, p.sn) {
+		if x, ok := a.answers[id]; !ok || x.code != CodeOK {
+			return false
+		}
+	}
+	delete(c.byOp, a.op)
+	a.op = 0
+	return true
+}
+
+// repair gives the last committed state to the replicas that have not said that they hold it.
+func (c *Core) repair(a *activation) {
+	if c.caughtUp(a, "", CodeOK) || a.committed.IsZero() {
+		return
+	}
+	p := c.place(a.slot)
+	for _, id := range union(p.s, p.sn) {
+		if x, ok := a.answers[id]; ok && x.code == CodeOK {
+			continue
+		}
+		if m, ok := c.view.v.Member(id); ok && !m.Down {
+			c.sendWhole(id, a.slot.id)
+		}
+	}
+	c.timers.set(c.now+min(repairFirst<<min(a.tries, 6), repairMost), timer{kind: timerAct, id: a.id, op: a.op})
+	a.tries++
+}
+
+// sortPages orders pages by name, as copies keep them.
+func sortPages(ps []Page) []Page {
+	slices.SortFunc(ps, func(a, b Page) int { return strings.Compare(a.Name, b.Name) })
+	return ps
+}

@@ -1,0 +1,280 @@
+package core
+
+import (
+	"fmt"
+	"strings"
+)
+
+// call is one caller's message at this member until it is answered.
+type call struct {
+	Call
+	sentTo   string // the member that has it now; "" while it waits to be routed
+	sentInc  uint64
+	waiting  bool
+	attempts int
+	why      string // what the last refusal said
+}
+
+// held is a message at the owner of its key, from its arrival until it is answered.
+type held struct {
+	origin string
+	id     uint64
+	key    Key
+	method string
+	body   []byte
+	local  bool // the answer may come from the owner's state alone
+	until  Time // when it is answered even if it has not run; before the caller gives up
+}
+
+// touchMethod is a message without a handler: it makes the owner write its state under a new epoch.
+const touchMethod = "@touch"
+
+const (
+	retryFirst = 2 * ms
+	retryMost  = 50 * ms
+	// answerMargin is how much before the caller's deadline a held message is refused, so that the reason arrives.
+	answerMargin = 50 * ms
+)
+
+// call takes a caller's message.
+func (c *Core) call(in *Call) {
+	p := &call{Call: *in}
+	if n := len(in.Key.Name); n == 0 || n > c.cfg.Limits.Name {
+		c.emit(&Reply{ID: in.ID, Result: c.result(CodeRejected, fmt.Sprintf("key of type %q has %d bytes; 1 to %d are allowed", in.Key.Type, n, c.cfg.Limits.Name))})
+		return
+	}
+	c.calls[in.ID] = p
+	c.timers.set(in.Deadline, timer{kind: timerCall, id: in.ID})
+	c.route(p)
+}
+
+// route sends a message to the owner of its key.
+func (c *Core) route(p *call) {
+	p.waiting, p.sentTo = false, ""
+	if c.view == nil {
+		c.wait(p, "no placement is known yet")
+		return
+	}
+	s := c.slots.find(p.Key)
+	if s == nil {
+		s = c.slot(p.Key)
+		defer c.slots.release(s)
+	}
+	pl := c.place(s)
+	if pl.owner == "" {
+		c.wait(p, fmt.Sprintf("no member of %v is up and complete", pl.s))
+		return
+	}
+	p.sentTo = pl.owner
+	if pl.owner == c.cfg.Self {
+		c.enqueue(s, &held{origin: c.cfg.Self, id: p.ID, key: p.Key, method: p.Method, body: p.Body, local: p.ReadLocal, until: margin(c.now, p.Deadline)})
+		return
+	}
+	m, _ := c.view.v.Member(pl.owner)
+	p.sentInc = m.Incarnation
+	c.send(pl.owner, &Ask{ID: p.ID, Key: p.Key, Method: p.Method, Data: p.Body, RequestID: p.RequestID, ReadLocal: p.ReadLocal, Deadline: margin(c.now, p.Deadline)})
+}
+
+func margin(now, deadline Time) Time { return deadline - min((deadline-now)/8, answerMargin) }
+
+// wait routes a message again a little later.
+func (c *Core) wait(p *call, why string) {
+	p.waiting, p.sentTo, p.why = true, "", why
+	d := min(retryFirst<<min(p.attempts, 10), retryMost)
+	p.attempts++
+	c.timers.set(c.now+d, timer{kind: timerRetry, id: p.ID})
+}
+
+// ask takes a message from another member.
+func (c *Core) ask(m Message, b *Ask) {
+	s := c.slot(b.Key)
+	defer c.slots.release(s)
+	pl := c.place(s)
+	h := &held{origin: m.From, id: b.ID, key: b.Key, method: b.Method, body: b.Data, local: b.ReadLocal, until: b.Deadline}
+	if pl.owner != c.cfg.Self {
+		if m.Version < c.view.v.Version {
+			c.pushView(m.From)
+		}
+		c.answer(h, Result{Code: CodeRedirect, Owner: pl.owner, Text: "another member owns the key"})
+		return
+	}
+	c.enqueue(s, h)
+}
+
+// answer gives a message's answer to where it came from.
+func (c *Core) answer(h *held, r Result) {
+	if r.Version == 0 {
+		r.Version = c.view.v.Version
+	}
+	if h.id == 0 {
+		return // a touch of this member's own
+	}
+	if h.origin == c.cfg.Self {
+		c.finish(h.id, c.cfg.Self, r)
+		return
+	}
+	c.send(h.origin, &Answer{ID: h.id, Result: r})
+}
+
+func (c *Core) answered(m Message, b *Answer) { c.finish(b.ID, m.From, b.Result) }
+
+// finish takes what a member answered to a call. A redirect is followed.
+func (c *Core) finish(id uint64, from string, r Result) {
+	p := c.calls[id]
+	if p == nil || p.sentTo != from {
+		return
+	}
+	if r.Code == CodeRedirect {
+		c.wait(p, fmt.Sprintf("%s redirected to %q: %s", from, r.Owner, r.Text))
+		return
+	}
+	delete(c.calls, id)
+	c.emit(&Reply{ID: id, Result: r})
+}
+
+// callExpired answers a call whose time is up.
+func (c *Core) callExpired(id uint64) {
+	p := c.calls[id]
+	if p == nil {
+		return
+	}
+	delete(c.calls, id)
+	r := c.result(CodeUnavailable, p.why)
+	if p.sentTo != "" {
+		r = c.result(CodeUnknownOutcome, fmt.Sprintf("%s did not answer in time", p.sentTo))
+	}
+	c.emit(&Reply{ID: id, Result: r})
+}
+
+func (c *Core) result(code Code, text string) Result {
+	r := Result{Code: code, Text: text}
+	if c.view != nil {
+		r.Version = c.view.v.Version
+	}
+	return r
+}
+
+// peerLost ends the calls that a lost member may or may not have run.
+func (c *Core) peerLost(member string) {
+	for _, id := range c.sortedCalls() {
+		if p := c.calls[id]; p != nil && p.sentTo == member && member != c.cfg.Self {
+			delete(c.calls, id)
+			c.emit(&Reply{ID: id, Result: c.result(CodeUnknownOutcome, "the connection to "+member+" was lost")})
+		}
+	}
+}
+
+// reviewCalls looks at the calls that wait for an owner, or for one that has gone, after a placement change.
+func (c *Core) reviewCalls() {
+	for _, id := range c.sortedCalls() {
+		p := c.calls[id]
+		switch {
+		case p == nil:
+		case p.waiting:
+			c.route(p)
+		case p.sentTo != c.cfg.Self:
+			if m, ok := c.view.v.Member(p.sentTo); !ok || m.Down || m.Incarnation != p.sentInc {
+				delete(c.calls, id)
+				c.emit(&Reply{ID: id, Result: c.result(CodeUnknownOutcome, p.sentTo+" went down before it answered")})
+			}
+		}
+	}
+}
+
+func (c *Core) sortedCalls() []uint64 { return sortedKeys(c.calls) }
+
+// enqueue puts a message into the mailbox of its key, which this member owns, and starts an activation if none runs.
+func (c *Core) enqueue(s *slot, h *held) {
+	switch {
+	case c.now >= h.until:
+		c.answer(h, Result{Code: CodeUnavailable, Text: "the deadline passed before the message was run"})
+		return
+	case s.act != nil && s.act.ending != "":
+		c.answer(h, Result{Code: CodeRedirect, Owner: c.place(s).owner, Text: "the activation is ending"})
+		return
+	case s.act != nil && len(s.act.mailbox) >= c.cfg.Limits.Mailbox:
+		c.answer(h, Result{Code: CodeOverloaded, Text: fmt.Sprintf("%s has %d messages waiting", s.id, len(s.act.mailbox))})
+		return
+	case c.held >= c.cfg.Limits.Held || c.heldB+len(h.body) > c.cfg.Limits.HeldBytes:
+		c.answer(h, Result{Code: CodeOverloaded, Text: fmt.Sprintf("member %s holds %d messages", c.cfg.Self, c.held)})
+		return
+	}
+	if s.act == nil {
+		c.activate(s)
+	}
+	a := s.act
+	a.mailbox = append(a.mailbox, h)
+	a.used = c.now
+	c.hold(h, 1)
+	if a.state == active {
+		c.pump(a)
+	}
+	if a.state != active || a.round != nil && a.tries > 1 {
+		c.timers.set(h.until, timer{kind: timerHeld, id: a.id})
+	}
+}
+
+func (c *Core) hold(h *held, d int) {
+	c.held += d
+	c.heldB += d * len(h.body)
+}
+
+// expireHeld answers the messages of a slow activation whose time is up: those that have not run, those whose read
+// could not be confirmed, and those whose write may be committed later.
+func (c *Core) expireHeld(a *activation) {
+	keep := a.mailbox[:0]
+	for _, h := range a.mailbox {
+		if h.until > c.now {
+			keep = append(keep, h)
+			continue
+		}
+		c.hold(h, -1)
+		c.answer(h, Result{Code: CodeUnavailable, Text: a.why(c)})
+	}
+	clear(a.mailbox[len(keep):])
+	a.mailbox = keep
+	if a.round != nil {
+		code := CodeUnavailable
+		if a.round.commit {
+			code = CodeUnknownOutcome
+		}
+		c.expireSent(a, &a.round.batch, code)
+		c.expireSent(a, &a.batch, CodeUnknownOutcome)
+	}
+	if len(keep) == 0 && a.state != active && a.ending == "" {
+		c.end(a, "idle")
+	}
+}
+
+// expireSent answers what waits for replicas beyond its time; the batch stays, with nobody to tell.
+func (c *Core) expireSent(a *activation, b *batch, code Code) {
+	for i := range b.answers {
+		if x := &b.answers[i]; x.held.id != 0 && x.held.until <= c.now {
+			c.answer(x.held, Result{Code: code, Text: a.why(c)})
+			x.held.id = 0
+		}
+	}
+}
+
+// why says what an activation waits for: the step, and who has not answered or does not count.
+func (a *activation) why(c *Core) string {
+	p := c.place(a.slot)
+	var miss []string
+	for _, id := range union(p.s, p.sn) {
+		if x, ok := a.answers[id]; !ok {
+			miss = append(miss, id+" (no answer)")
+		} else if x.code != CodeOK {
+			miss = append(miss, id+" ("+x.code.String()+")")
+		}
+	}
+	v := c.view.v
+	return fmt.Sprintf("key %s is %s: version %d, stage %s, needs %d of %v%s, missing %s", a.slot.id, a.state, v.Version, v.Stage,
+		W(len(p.s)), p.s, jointText(v.Stage, p.sn), strings.Join(miss, ", "))
+}
+
+func jointText(st Stage, sn []string) string {
+	if st != Switch {
+		return ""
+	}
+	return fmt.Sprintf(" and %d of %v", W(len(sn)), sn)
+}

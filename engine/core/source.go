@@ -1,0 +1,168 @@
+package core
+
+import (
+	"slices"
+
+	"chainmail/ring"
+)
+
+const (
+	// pullBytes and pullEntries bound one answer to a Pull, pullScan the copies that are looked at for it: a pull never
+	// keeps a member from its messages for long.
+	pullBytes   = 256 << 10
+	pullEntries = 2048
+	pullScan    = 16384
+	// lastToken is the end of a walk over the circle, which starts at 0.
+	lastToken = ^ring.Token(0)
+	// entryOverhead is what an entry weighs besides its pages.
+	entryOverhead = 64
+)
+
+// pull answers a receiver with the copies it has to hold, in the order of tokens. It keeps nothing about the receiver.
+func (c *Core) pull(m Message, b *Pull) {
+	ans := &Pulled{Session: b.Session, Mode: b.Mode, Seq: b.Seq, From: b.From, To: b.From, One: b.One, Key: b.Key, Boot: c.cfg.Boot, Now: c.slots.seq}
+	switch ans.Code = c.pullable(m, b); {
+	case ans.Code != CodeOK:
+		ans.Empty = !c.fill.refill.any
+	case b.One:
+		c.pullOne(m.From, b, ans)
+	default:
+		c.pullRange(m.From, b, ans)
+	}
+	c.send(m.From, ans)
+}
+
+// pullable says whether this member is a complete source in the session that the request belongs to.
+func (c *Core) pullable(m Message, b *Pull) Code {
+	v := c.view.v
+	switch b.Mode {
+	case PullRefill:
+		if to, _ := v.Member(m.From); !to.Refilling || b.Session != m.FromInc {
+			c.pushView(m.From)
+			return CodeStale
+		}
+	case PullCopy:
+		if v.Stage == Stable || b.Session != v.Began {
+			c.pushView(m.From)
+			return CodeStale
+		}
+	case PullSwitch:
+		if v.Stage != Switch || b.Session != v.Began {
+			c.pushView(m.From)
+			return CodeStale
+		}
+	}
+	if !b.One && !c.complete() {
+		return CodeReceiving
+	}
+	return CodeOK
+}
+
+// needs says whether the asking member has to get a key from this one in a mode.
+func (c *Core) needs(s *slot, to string, mode PullMode) bool {
+	p := c.place(s)
+	if !slices.Contains(p.s, c.cfg.Self) {
+		return false
+	}
+	switch mode {
+	case PullRefill:
+		return slices.Contains(p.s, to)
+	case PullCopy:
+		return !slices.Contains(p.s, to) && slices.Contains(p.coming, to)
+	}
+	return slices.Contains(p.coming, to) && (!slices.Contains(p.s, to) || len(p.coming) < len(p.s))
+}
+
+// brings says whether this source sends the pages of a key along with its index entry: one of the sources does.
+func (c *Core) brings(s *slot, to string, mode PullMode) bool {
+	p := c.place(s)
+	if mode == PullSwitch && slices.Contains(p.s, to) {
+		return false // it holds a copy already: mostly the stamps agree
+	}
+	var up []string
+	for _, id := range p.s {
+		if m, ok := c.view.v.Member(id); ok && id != to && !m.Down && !m.Refilling {
+			up = append(up, id)
+		}
+	}
+	return len(up) > 0 && up[mix(uint64(s.key))%uint64(len(up))] == c.cfg.Self
+}
+
+func (c *Core) entry(s *slot, pages bool) Entry {
+	e := Entry{Key: s.id, Meta: CopyMeta{c.effective(s), s.stamp}, Has: pages}
+	if pages {
+		e.Pages = s.pages
+	}
+	return e
+}
+
+func pageBytes(ps []Page) int {
+	n := 0
+	for _, p := range ps {
+		n += len(p.Name) + len(p.Data)
+	}
+	return n
+}
+
+func (c *Core) pullOne(to string, b *Pull, ans *Pulled) {
+	s := c.slots.find(b.Key)
+	if s == nil {
+		s = c.slot(b.Key)
+		defer c.slots.release(s)
+	}
+	switch {
+	case !slices.Contains(c.place(s).s, c.cfg.Self):
+		ans.Code = CodeMoved
+	case !c.filledKey(s):
+		ans.Code = CodeReceiving
+	case s.hasCopy() || !c.floor.IsZero():
+		ans.Entries = []Entry{c.entry(s, true)}
+	}
+	ans.Done = true
+}
+
+func (c *Core) pullRange(to string, b *Pull, ans *Pulled) {
+	since := b.Since
+	if b.Boot != c.cfg.Boot {
+		since = 0
+	}
+	if !c.floor.IsZero() && b.From == 0 { // the floor holds for keys without a copy too
+		ans.Entries = append(ans.Entries, Entry{Meta: CopyMeta{Promised: c.floor}})
+	}
+	bytes, seen := 0, 0
+	ans.To, ans.Done = lastToken, true
+	var last ring.Token
+	c.slots.ascend(b.From, func(s *slot) bool {
+		if s.key != last && (bytes >= pullBytes || len(ans.Entries) >= pullEntries || seen >= pullScan) {
+			ans.To, ans.Done = s.key-1, false
+			return false
+		}
+		last = s.key
+		seen++
+		if s.seq <= since || !c.needs(s, to, b.Mode) {
+			return true
+		}
+		e := c.entry(s, !s.stamp.IsZero() && c.brings(s, to, b.Mode))
+		bytes += entryOverhead + pageBytes(e.Pages)
+		ans.Entries = append(ans.Entries, e)
+		return true
+	})
+}
+
+// fetch answers with whole copies, as many as fit.
+func (c *Core) fetch(m Message, b *Fetch) {
+	ans := &Fetched{Session: b.Session, Seq: b.Seq}
+	bytes := 0
+	for i, k := range b.Keys {
+		if bytes >= pullBytes {
+			ans.Rest = b.Keys[i:]
+			break
+		}
+		if s := c.slots.find(k); s != nil && c.filledKey(s) {
+			e := c.entry(s, true)
+			bytes += entryOverhead + pageBytes(e.Pages)
+			ans.Entries = append(ans.Entries, e)
+		}
+	}
+	c.send(m.From, ans)
+}

@@ -1,0 +1,278 @@
+package core
+
+import "slices"
+
+const (
+	sweepSlots   = 4096 // copies looked at in one tick
+	sweepStarts  = 64   // activations started in one tick
+	sweepAgain   = 5000 * ms
+	offerEntries = 128
+	offerBytes   = 256 << 10
+	offerAgain   = 500 * ms
+	offersOpen   = 1024 // copies being handed over at once
+)
+
+// sweepState walks the copies after a placement change and now and then: it reactivates what is marked, hands over and
+// drops what this member need not hold, and purges deletes.
+type sweepState struct {
+	bucket  int // next bucket; beyond the last one: the walk is over
+	again   Time
+	orphans int // found in the walk so far
+	left    int // orphans of the last complete walk
+	open    map[Key]*slot
+	out     map[string]*offerBatch // to be sent, by member
+}
+
+// offer is a copy that is being handed over.
+type offer struct {
+	stamp  Stamp
+	since  Time
+	sent   Time
+	acked  []string // members that hold the stamp or a newer one
+	purge  bool     // a delete that all must hold, not a copy to drop
+	fence  uint64   // of the key when the offer was made
+	reason string
+}
+
+type offerBatch struct {
+	entries []Entry
+	bytes   int
+}
+
+func (s *sweepState) restart() {
+	s.bucket, s.again, s.orphans = 0, 0, 0
+}
+
+// tickSweep does a bounded piece of the walk.
+func (c *Core) tickSweep() {
+	w := &c.sweep
+	if c.view == nil || !c.registered() {
+		return
+	}
+	if w.open == nil {
+		w.open = map[Key]*slot{}
+		w.out = map[string]*offerBatch{}
+	}
+	if w.bucket >= 1<<bucketBits {
+		if w.again == 0 {
+			w.left, w.again = w.orphans, c.now+sweepAgain
+		}
+		if c.now >= w.again {
+			w.restart()
+		}
+	}
+	starts, seen := 0, 0
+	for ; w.bucket < 1<<bucketBits && seen < sweepSlots && starts < sweepStarts; w.bucket++ {
+		for _, s := range slices.Clone(c.slots.bucket(w.bucket)) {
+			seen++
+			starts += c.sweepSlot(s)
+		}
+	}
+	c.reoffer()
+	c.flushOffers()
+}
+
+func (c *Core) inRings(s *slot) bool {
+	p := c.place(s)
+	n := c.view.v.replicas(s.id.Type)
+	return slices.Contains(p.s, c.cfg.Self) || slices.Contains(p.coming, c.cfg.Self) ||
+		slices.Contains(c.view.target.Replicas(s.key, n), c.cfg.Self)
+}
+
+// sweepSlot looks at one copy and says how many activations it started.
+func (c *Core) sweepSlot(s *slot) int {
+	p := c.place(s)
+	switch {
+	case !c.inRings(s):
+		c.sweep.orphans++
+		if s.stamp.IsZero() {
+			c.drop(s)
+		} else {
+			c.startOffer(s, false)
+		}
+	case p.owner != c.cfg.Self || s.act != nil:
+	case s.deleted():
+		if c.view.v.Stage == Stable && !c.anyRefilling(p.s) {
+			c.startOffer(s, true)
+		}
+	default:
+		if _, ok := s.page(ActivePage); ok && !c.drained {
+			c.activate(s)
+			s.act.mailbox = append(s.act.mailbox, &held{origin: c.cfg.Self, key: s.id, method: touchMethod, until: c.now + offerAgain*1000})
+			c.held++
+			return 1
+		}
+	}
+	return 0
+}
+
+func (c *Core) startOffer(s *slot, purge bool) {
+	if s.offer != nil || len(c.sweep.open) >= offersOpen {
+		return
+	}
+	s.offer = &offer{stamp: s.stamp, since: c.now, purge: purge, fence: c.place(s).fence}
+	c.sweep.open[s.id] = s
+	c.sendOffer(s)
+}
+
+// sendOffer offers a copy to the members of S that have not said that they hold it.
+func (c *Core) sendOffer(s *slot) {
+	s.offer.sent = c.now
+	for _, id := range c.place(s).s {
+		if m, ok := c.view.v.Member(id); ok && !m.Down && id != c.cfg.Self && !slices.Contains(s.offer.acked, id) {
+			c.queueOffer(id, s, false)
+		}
+	}
+}
+
+func (c *Core) queueOffer(to string, s *slot, pages bool) {
+	b := c.sweep.out[to]
+	if b == nil {
+		b = &offerBatch{}
+		c.sweep.out[to] = b
+	}
+	e := c.entry(s, pages)
+	b.entries = append(b.entries, e)
+	b.bytes += entryOverhead + pageBytes(e.Pages)
+	if len(b.entries) >= offerEntries || b.bytes >= offerBytes {
+		delete(c.sweep.out, to)
+		c.send(to, &Offer{Seq: c.nextOp(), Entries: b.entries})
+	}
+}
+
+func (c *Core) flushOffers() {
+	for _, id := range sortedKeys(c.sweep.out) {
+		c.send(id, &Offer{Seq: c.nextOp(), Entries: c.sweep.out[id].entries})
+	}
+	clear(c.sweep.out)
+}
+
+// reoffer repeats offers that were not answered and gives up those that no longer hold.
+func (c *Core) reoffer() {
+	for _, k := range sortedOffers(c.sweep.open) {
+		s := c.sweep.open[k]
+		if s.offer == nil || s.offer.stamp != s.stamp || s.offer.fence != c.place(s).fence || s.offer.purge && s.act != nil || !s.offer.purge && c.inRings(s) {
+			c.closeOffer(s)
+			continue
+		}
+		if c.now-s.offer.sent >= offerAgain {
+			c.sendOffer(s)
+		}
+		c.checkOffer(s)
+	}
+}
+
+func sortedOffers(m map[Key]*slot) []Key {
+	out := make([]Key, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.SortFunc(out, func(a, b Key) int { return compareSlots(m[a], m[b]) })
+	return out
+}
+
+func (c *Core) closeOffer(s *slot) {
+	s.offer = nil
+	delete(c.sweep.open, s.id)
+}
+
+// offered takes copies that a former member hands over: they are installed like writes, with the promise checked.
+func (c *Core) offered(m Message, b *Offer) {
+	ans := &Offered{Seq: b.Seq}
+	for _, e := range b.Entries {
+		s := c.slot(e.Key)
+		a := OfferAnswer{Key: e.Key, Offer: e.Meta.Stamp, Code: c.admit(m, s)}
+		if a.Code == CodeOK && s.stamp.Less(e.Meta.Stamp) {
+			switch {
+			case e.Meta.Stamp.Epoch.Less(c.effective(s)):
+				a.Code = CodeRefused
+			case !e.Has:
+				a.Code = CodeNeedFull
+			case !soundPages(e.Pages):
+				a.Code = CodeNeedFull
+			default:
+				c.install(s, e.Meta.Stamp.Epoch, e.Meta.Stamp, e.Pages)
+			}
+		}
+		a.Stamp = s.stamp
+		ans.Answers = append(ans.Answers, a)
+		c.slots.release(s)
+	}
+	c.send(m.From, ans)
+}
+
+func soundPages(ps []Page) bool {
+	for _, p := range ps {
+		if PageSum(p.Name, p.Data) != p.Sum {
+			return false
+		}
+	}
+	return true
+}
+
+// offerAnswered counts who holds what is to be dropped. An answer to an older stamp than the present one is nothing.
+func (c *Core) offerAnswered(m Message, b *Offered) {
+	for _, a := range b.Answers {
+		s := c.slots.find(a.Key)
+		if s == nil || s.offer == nil || s.stamp != a.Offer || s.offer.stamp != a.Offer {
+			continue
+		}
+		s.offer.reason = m.From + " (" + a.Code.String() + ")"
+		switch a.Code {
+		case CodeOK:
+			if s.offer.purge && a.Stamp != s.stamp {
+				c.closeOffer(s)
+				continue
+			}
+			if !slices.Contains(s.offer.acked, m.From) {
+				s.offer.acked = append(s.offer.acked, m.From)
+			}
+			c.checkOffer(s)
+		case CodeNeedFull:
+			c.queueOffer(m.From, s, true)
+		case CodeRefused: // never committed here: the owner has to write once under its own epoch
+			if o := c.place(s).owner; o != "" {
+				c.send(o, &Ask{Key: s.id, Method: touchMethod, Deadline: c.now + 10*offerAgain})
+			}
+		}
+	}
+}
+
+// checkOffer drops a copy that every live member of S holds, or lets all of S forget a delete that all hold. Both look
+// at the placement of this instant.
+func (c *Core) checkOffer(s *slot) {
+	p := c.place(s)
+	o := s.offer
+	if o == nil || o.stamp != s.stamp || o.fence != p.fence {
+		return
+	}
+	some := false
+	for _, id := range p.s {
+		m, ok := c.view.v.Member(id)
+		if id == c.cfg.Self && o.purge {
+			continue
+		}
+		if (o.purge || ok && !m.Down) && !slices.Contains(o.acked, id) {
+			return
+		}
+		some = some || slices.Contains(o.acked, id)
+	}
+	if o.purge {
+		c.purgeAll(s, p)
+		return
+	}
+	if some && !c.inRings(s) {
+		c.closeOffer(s)
+		c.drop(s)
+	}
+}
+
+func (c *Core) purgeAll(s *slot, p *placed) {
+	c.closeOffer(s)
+	if c.view.v.Stage != Stable || c.anyRefilling(p.s) || s.act != nil {
+		return
+	}
+	for _, id := range p.s {
+		c.send(id, &Purge{Key: s.id, Stamp: s.stamp})
+	}
+}

@@ -1,0 +1,194 @@
+package core
+
+import (
+	"slices"
+	"strings"
+
+	"chainmail/ring"
+)
+
+// slot is what this member knows of one key: its copy, and its activation if one runs here.
+type slot struct {
+	key ring.Token // token, first for locality
+	id  Key
+
+	promised Epoch
+	stamp    Stamp
+	pages    []Page // sorted by name
+	seq      uint64 // of the last change of the copy, in this run
+	indexed  bool
+
+	act *activation
+
+	placed   placed
+	placedAt uint64 // revision+1 of the view that placed was computed for
+
+	// one holds the sources that answered for this key alone, within the fill session oneOf.
+	one   []string
+	oneOf uint64
+	want  *want // newer state that some source has and that is not here yet
+	offer *offer
+}
+
+func (s *slot) hasCopy() bool { return !s.promised.IsZero() || !s.stamp.IsZero() }
+
+// deleted says whether the copy is a tombstone.
+func (s *slot) deleted() bool { return !s.stamp.IsZero() && len(s.pages) == 0 }
+
+func (s *slot) page(name string) (Page, bool) {
+	i, ok := slices.BinarySearchFunc(s.pages, name, func(p Page, n string) int { return strings.Compare(p.Name, n) })
+	if !ok {
+		return Page{}, false
+	}
+	return s.pages[i], true
+}
+
+// bucketBits splits the circle into buckets that are sorted when they are walked.
+const bucketBits = 10
+
+// table holds the slots by key and, those with a copy, in the order of tokens.
+type table struct {
+	byKey   map[Key]*slot
+	buckets [][]*slot
+	dirty   []bool
+	copies  int
+	seq     uint64
+}
+
+func (t *table) init() {
+	t.byKey = map[Key]*slot{}
+	t.buckets = make([][]*slot, 1<<bucketBits)
+	t.dirty = make([]bool, 1<<bucketBits)
+}
+
+func (t *table) find(k Key) *slot { return t.byKey[k] }
+
+func (t *table) get(k Key, tok ring.Token) *slot {
+	s := t.byKey[k]
+	if s == nil {
+		s = &slot{id: k, key: tok}
+		t.byKey[k] = s
+	}
+	return s
+}
+
+func bucketOf(tok ring.Token) int { return int(tok >> (64 - bucketBits)) }
+
+func (t *table) index(s *slot) {
+	if s.indexed {
+		return
+	}
+	b := bucketOf(s.key)
+	t.buckets[b] = append(t.buckets[b], s)
+	t.dirty[b] = true
+	s.indexed = true
+	t.copies++
+}
+
+func (t *table) unindex(s *slot) {
+	if !s.indexed {
+		return
+	}
+	b := bucketOf(s.key)
+	i := slices.Index(t.buckets[b], s)
+	t.buckets[b] = slices.Delete(t.buckets[b], i, i+1)
+	s.indexed = false
+	t.copies--
+}
+
+// release forgets a slot that holds nothing.
+func (t *table) release(s *slot) {
+	if !s.hasCopy() && s.act == nil && s.want == nil && len(s.one) == 0 {
+		delete(t.byKey, s.id)
+	}
+}
+
+func compareSlots(a, b *slot) int {
+	if a.key != b.key {
+		if a.key < b.key {
+			return -1
+		}
+		return 1
+	}
+	if c := strings.Compare(a.id.Type, b.id.Type); c != 0 {
+		return c
+	}
+	return strings.Compare(a.id.Name, b.id.Name)
+}
+
+// bucket gives the sorted slots of bucket b. The result is valid until the table changes.
+func (t *table) bucket(b int) []*slot {
+	if t.dirty[b] {
+		slices.SortFunc(t.buckets[b], compareSlots)
+		t.dirty[b] = false
+	}
+	return t.buckets[b]
+}
+
+// ascend calls f for the slots with a copy whose token is at least from, in order, until f says no.
+func (t *table) ascend(from ring.Token, f func(*slot) bool) {
+	for b := bucketOf(from); b < len(t.buckets); b++ {
+		for _, s := range t.bucket(b) {
+			if s.key >= from && !f(s) {
+				return
+			}
+		}
+	}
+}
+
+// touch notes that a slot's copy has changed.
+func (c *Core) touch(s *slot) {
+	c.slots.seq++
+	s.seq = c.slots.seq
+	if s.hasCopy() {
+		c.slots.index(s)
+	} else {
+		c.slots.unindex(s)
+	}
+}
+
+func (c *Core) slot(k Key) *slot {
+	if s := c.slots.find(k); s != nil {
+		return s
+	}
+	return c.slots.get(k, ring.KeyToken(ring.HashV1, k.Type, k.Name))
+}
+
+// promise raises a slot's promise; the caller checks that it may.
+func (c *Core) promise(s *slot, e Epoch) {
+	if !s.promised.Less(e) {
+		return
+	}
+	s.promised = e
+	c.touch(s)
+	c.emit(&Persist{Puts: []Put{{Key: s.id, Meta: CopyMeta{s.promised, s.stamp}}}})
+}
+
+// install replaces the whole copy by a newer one.
+func (c *Core) install(s *slot, promised Epoch, stamp Stamp, pages []Page) {
+	if s.promised.Less(promised) {
+		s.promised = promised
+	}
+	if s.promised.Less(stamp.Epoch) {
+		s.promised = stamp.Epoch
+	}
+	s.stamp, s.pages = stamp, pages
+	c.touch(s)
+	c.emit(&Persist{Puts: []Put{{Key: s.id, Meta: CopyMeta{s.promised, s.stamp}, Full: true, Pages: pages}}})
+}
+
+// discard forgets the state of a copy and keeps its promise.
+func (c *Core) discard(s *slot) {
+	s.stamp, s.pages = Stamp{}, nil
+	c.touch(s)
+	c.emit(&Persist{Puts: []Put{{Key: s.id, Meta: CopyMeta{Promised: s.promised}, Full: true, Drop: s.promised.IsZero()}}})
+	c.slots.release(s)
+}
+
+// drop forgets a copy altogether.
+func (c *Core) drop(s *slot) {
+	s.promised, s.stamp, s.pages, s.offer = Epoch{}, Stamp{}, nil, nil
+	c.touch(s)
+	c.emit(&Persist{Puts: []Put{{Key: s.id, Drop: true}}})
+	c.slots.release(s)
+}

@@ -1,0 +1,232 @@
+package core
+
+import (
+	"slices"
+
+	"chainmail/ring"
+)
+
+// viewRings is a view with its rings.
+type viewRings struct {
+	v          *View
+	base, next *ring.Ring
+	target     *ring.Ring
+	self       MemberInfo
+	// jump says that versions between this view and the one before it were not seen here: each key counts as changed.
+	jump bool
+}
+
+// placed is where one key is at a view.
+type placed struct {
+	s, sn  []string // replica sets whose quorums count: Base's and, in the switch stage, Next's (else the same slice)
+	coming []string // Next's set in any stage
+	owner  string   // "" if nobody can be
+	fence  uint64   // the last version at which s, sn or an incarnation in them changed
+}
+
+// maxHist is how many adopted views are kept to compute fences and former owners; what is older counts as changed.
+const maxHist = 12
+
+func newViewRings(v *View, old *viewRings, self string) (*viewRings, error) {
+	vr := &viewRings{v: v}
+	reuse := func(ms []ring.Member) (*ring.Ring, error) {
+		if old != nil && v.Ring == old.v.Ring {
+			for _, o := range []*viewRings{old} {
+				switch {
+				case slices.Equal(ms, o.v.Base):
+					return o.base, nil
+				case slices.Equal(ms, o.v.Next):
+					return o.next, nil
+				case slices.Equal(ms, o.v.Target):
+					return o.target, nil
+				}
+			}
+		}
+		return ring.New(v.Ring, ms)
+	}
+	var err error
+	if vr.base, err = reuse(v.Base); err != nil {
+		return nil, err
+	}
+	vr.next = vr.base
+	if !slices.Equal(v.Base, v.Next) {
+		if vr.next, err = reuse(v.Next); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case slices.Equal(v.Target, v.Next):
+		vr.target = vr.next
+	default:
+		if vr.target, err = reuse(v.Target); err != nil {
+			return nil, err
+		}
+	}
+	vr.self, _ = v.Member(self)
+	return vr, nil
+}
+
+// replicas gives the replica count of an actor type.
+func (v *View) replicas(typ string) int {
+	if n, ok := v.Replicas[typ]; ok && n > 0 {
+		return n
+	}
+	return max(1, v.Replicas[""])
+}
+
+// counts lists the replica counts in use, ascending.
+func (v *View) counts() []int {
+	out := []int{v.replicas("")}
+	for _, n := range v.Replicas {
+		if n > 0 {
+			out = append(out, n)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// sets gives the replica sets of a token whose quorums count.
+func (vr *viewRings) sets(t ring.Token, n int) (s, sn []string) {
+	s = vr.base.Replicas(t, n)
+	if vr.v.Stage == Switch {
+		return s, vr.next.Replicas(t, n)
+	}
+	return s, s
+}
+
+// owner is the first member of s that is neither down nor refilling.
+func (vr *viewRings) owner(s []string) string {
+	for _, id := range s {
+		if m, ok := vr.v.Member(id); ok && !m.Down && !m.Refilling {
+			return id
+		}
+	}
+	return ""
+}
+
+// sameSets says whether a key has the same sets with the same incarnations at two views.
+func sameSets(a, b *viewRings, t ring.Token, n int) bool {
+	as, asn := a.sets(t, n)
+	bs, bsn := b.sets(t, n)
+	if !slices.Equal(as, bs) || !slices.Equal(asn, bsn) {
+		return false
+	}
+	for _, set := range [2][]string{as, asn} {
+		for _, id := range set {
+			x, _ := a.v.Member(id)
+			y, _ := b.v.Member(id)
+			if x.Incarnation != y.Incarnation {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// place computes where a slot's key is now.
+func (c *Core) place(s *slot) *placed {
+	if s.placedAt == c.view.v.Revision+1 {
+		return &s.placed
+	}
+	n := c.view.v.replicas(s.id.Type)
+	p := &s.placed
+	p.s, p.sn = c.view.sets(s.key, n)
+	p.coming = c.view.next.Replicas(s.key, n)
+	p.owner = c.view.owner(p.s)
+	p.fence = c.fence(s.key, n)
+	s.placedAt = c.view.v.Revision + 1
+	return p
+}
+
+func (c *Core) fence(t ring.Token, n int) uint64 {
+	i := len(c.hist) - 1
+	for ; i > 0; i-- {
+		if c.hist[i].v.Version == c.hist[i-1].v.Version {
+			continue
+		}
+		if c.hist[i].jump || !sameSets(c.hist[i], c.hist[i-1], t, n) {
+			break
+		}
+	}
+	return c.hist[i].v.Version
+}
+
+// formerOwner is the last other owner of a key before this member became it, "" if none is known.
+func (c *Core) formerOwner(s *slot) string {
+	n := c.view.v.replicas(s.id.Type)
+	for i := len(c.hist) - 2; i >= 0; i-- {
+		h := c.hist[i]
+		if o := h.owner(h.base.Replicas(s.key, n)); o != c.cfg.Self {
+			return o
+		}
+	}
+	return ""
+}
+
+// adopt takes a newer view and brings everything here in line with it.
+func (c *Core) adopt(v *View) {
+	if c.view != nil && v.Revision <= c.view.v.Revision {
+		return
+	}
+	if c.view != nil && v.Version < c.view.v.Version {
+		c.note("placement version went back", Key{}, "", v.String()+" after "+c.view.v.String())
+		return
+	}
+	old := c.view
+	vr, err := newViewRings(v, old, c.cfg.Self)
+	if err != nil {
+		c.note("placement has no ring", Key{}, "", err.Error())
+		return
+	}
+	vr.jump = old != nil && v.Version > old.v.Version+1
+	c.view = vr
+	c.hist = append(c.hist, vr)
+	if len(c.hist) > maxHist {
+		c.hist = slices.Delete(c.hist, 0, len(c.hist)-maxHist)
+	}
+	c.emit(&Persist{View: v})
+	if f := (Epoch{Version: v.Lost}); c.floor.Less(f) {
+		c.floor = f
+	}
+	c.reviewFill(old)
+	c.reviewActivations()
+	c.reviewCalls()
+	c.sweep.restart()
+	c.unpark()
+}
+
+func (c *Core) unpark() {
+	parked := c.parked
+	c.parked = nil
+	for _, m := range parked {
+		c.receive(m)
+	}
+}
+
+// viewAskEvery keeps members that are behind from asking for each message that shows it.
+const viewAskEvery = 10 * ms
+
+// wantNewer asks for the placement that a peer was seen to have.
+func (c *Core) wantNewer(peer string, version uint64) {
+	if c.wantV != 0 && c.now-c.wantV < viewAskEvery {
+		return
+	}
+	c.wantV = c.now
+	var rev uint64
+	if c.view != nil {
+		rev = c.view.v.Revision
+	}
+	c.emit(&WantView{Version: version})
+	c.send(peer, &WantNewView{Revision: rev})
+}
+
+// pushView gives a peer that is behind the newest placement by value.
+func (c *Core) pushView(peer string) {
+	p := c.pushed[peer]
+	if peer == c.cfg.Self || p.revision == c.view.v.Revision && c.now-p.at < viewAskEvery {
+		return
+	}
+	c.pushed[peer] = pushMark{c.view.v.Revision, c.now}
+	c.send(peer, &NewView{View: c.view.v})
+}
