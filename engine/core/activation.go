@@ -19,6 +19,7 @@ type activation struct {
 	epoch   Epoch
 	version uint64 // of the quorums that op's answers count for
 	op      uint64 // the operation under way: release, prepare or round
+	due     Time   // when it is sent again, 0 if it is not
 	tries   int
 	answers map[string]replicaAnswer // to op
 	have    Stamp                    // own stamp when the Prepare was sent
@@ -86,14 +87,25 @@ func (c *Core) activate(s *slot) {
 	a.state = releasing
 	c.newOp(a)
 	c.send(former, &Release{Op: a.op, Key: s.id})
-	c.timers.set(c.now+releaseWait, timer{kind: timerAct, id: a.id, op: a.op})
+	c.wake(a, releaseWait)
 }
 
 func (c *Core) newOp(a *activation) {
 	delete(c.byOp, a.op)
 	a.op = c.nextOp()
 	c.byOp[a.op] = a
+	a.due = 0
 	a.answers = map[string]replicaAnswer{}
+}
+
+// wake has the activation's operation looked at again after a while, or sooner if that is settled already: however many
+// answers ask for it, it is sent again once.
+func (c *Core) wake(a *activation, d Time) {
+	if a.due != 0 && a.due <= c.now+d {
+		return
+	}
+	a.due = c.now + d
+	c.timers.set(a.due, timer{kind: timerAct, id: a.id, op: a.op})
 }
 
 // release ends the activation of a key that has another owner, once what is under way has been committed.
@@ -126,7 +138,7 @@ func (c *Core) startPrepare(a *activation) {
 	a.have = a.slot.stamp
 	c.newOp(a)
 	c.sendPrepare(a, nil)
-	c.timers.set(c.now+c.resendAfter(a), timer{kind: timerAct, id: a.id, op: a.op})
+	c.wake(a, c.resendAfter(a))
 }
 
 func (c *Core) resendAfter(a *activation) Time {
@@ -163,7 +175,7 @@ func (c *Core) promised(m Message, b *Promise) {
 		c.pause(a, refusedPause<<min(a.tries, 5))
 		a.tries++
 	case CodeReceiving:
-		c.timers.set(c.now+receivingWait, timer{kind: timerAct, id: a.id, op: a.op})
+		c.wake(a, receivingWait)
 	case CodeOK:
 		if p := c.place(a.slot); c.quorum(p, func(id string) bool { x, ok := a.answers[id]; return ok && x.code == CodeOK }) {
 			c.opened(a)
@@ -178,7 +190,7 @@ func (c *Core) pause(a *activation, d Time) {
 	a.answers = ans
 	a.state = preparing
 	a.epoch = Epoch{}
-	c.timers.set(c.now+d/2+Time(mix(a.op)%uint64(d)), timer{kind: timerAct, id: a.id, op: a.op})
+	c.wake(a, d/2+Time(mix(a.op)%uint64(d)))
 }
 
 // quorum says whether enough members satisfy ok: W(S), and in the switch stage W(S') too.
@@ -247,7 +259,7 @@ func (c *Core) again(a *activation) {
 			}
 		}
 	}
-	c.timers.set(c.now+c.resendAfter(a), timer{kind: timerAct, id: a.id, op: a.op})
+	c.wake(a, c.resendAfter(a))
 }
 
 // pump runs the next message if none runs, and sends what has been executed if nothing is in flight.
@@ -436,12 +448,12 @@ func (c *Core) reviewRound(a *activation, p *placed) {
 	a.version = p.fence
 	if a.round == nil {
 		c.newOp(a)
-		c.timers.set(c.now+repairFirst, timer{kind: timerAct, id: a.id, op: a.op})
+		c.wake(a, repairFirst)
 		return
 	}
 	c.newOp(a)
 	c.sendRound(a)
-	c.timers.set(c.now+c.resendAfter(a), timer{kind: timerAct, id: a.id, op: a.op})
+	c.wake(a, c.resendAfter(a))
 }
 
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

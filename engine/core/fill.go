@@ -31,9 +31,9 @@ const (
 // fillState is a member's receiving side: the session of the active step, and that of a refill after lost memory.
 type fillState struct {
 	step, refill session
-	mark         uint64 // Began of the step that was filled in a run before
-	reported     Time
-	credit       int64 // bytes that may be pulled now, when a rate is set
+	mark         uint64                   // Began of the step that was filled in a run before
+	reported     [ReportRefilled + 1]Time // by what
+	credit       int64                    // bytes that may be pulled now, when a rate is set
 	credited     Time
 }
 
@@ -160,7 +160,7 @@ func (c *Core) reviewFill(old *viewRings) {
 		f.refill.addSources(c.cfg.Self)
 	}
 	if old == nil || old.v.Version != v.Version {
-		f.reported = 0
+		clear(f.reported[:])
 	}
 	c.tickFill()
 }
@@ -508,7 +508,7 @@ func (c *Core) checkSession(f *session) {
 			c.fill.mark = f.id
 			c.emit(&Persist{Puts: []Put{{Key: filledMark, Meta: CopyMeta{Promised: Epoch{Version: f.id}}}}})
 		}
-		c.fill.reported = 0
+		c.fill.reported[ReportFilled], c.fill.reported[ReportRefilled] = 0, 0
 	}
 	switch {
 	case f.mode == PullRefill:
@@ -578,10 +578,11 @@ func (c *Core) checkCopied(f *session) {
 }
 
 func (c *Core) report(what Reported) {
-	if c.fill.reported != 0 && c.now-c.fill.reported < reportAgain {
+	last := &c.fill.reported[what]
+	if *last != 0 && c.now-*last < reportAgain {
 		return
 	}
-	c.fill.reported = max(c.now, 1)
+	*last = max(c.now, 1)
 	c.emit(&Report{What: what, Step: c.view.v.Step})
 }
 

@@ -103,7 +103,7 @@ func (c *Core) flush(a *activation) {
 	a.version = c.place(a.slot).fence
 	c.newOp(a)
 	c.sendRound(a)
-	c.timers.set(c.now+c.resendAfter(a), timer{kind: timerAct, id: a.id, op: a.op})
+	c.wake(a, c.resendAfter(a))
 }
 
 // sendRound sends the round to the members of S and S' that have not agreed to it.
@@ -160,7 +160,7 @@ func (c *Core) roundAnswer(from string, k Key, op uint64, code Code, promised Ep
 		c.number = max(c.number, promised.Number)
 		c.end(a, "fenced")
 	case CodeReceiving:
-		c.timers.set(c.now+receivingWait, timer{kind: timerAct, id: a.id, op: a.op})
+		c.wake(a, receivingWait)
 	case CodeOK:
 		if p := c.place(a.slot); c.quorum(p, func(id string) bool { x, ok := a.answers[id]; return ok && x.code == CodeOK }) {
 			c.committed(a)
@@ -179,7 +179,7 @@ func (c *Core) committed(a *activation) {
 	}
 	c.pump(a)
 	if c.acts[a.id] == a && a.round == nil && !c.caughtUp(a, "", CodeOK) && r.commit {
-		c.timers.set(c.now+repairFirst, timer{kind: timerAct, id: a.id, op: a.op})
+		c.wake(a, repairFirst)
 	}
 }
 
@@ -219,7 +219,7 @@ func (c *Core) repair(a *activation) {
 			c.sendWhole(id, a.slot.id)
 		}
 	}
-	c.timers.set(c.now+min(repairFirst<<min(a.tries, 6), repairMost), timer{kind: timerAct, id: a.id, op: a.op})
+	c.wake(a, min(repairFirst<<min(a.tries, 6), repairMost))
 	a.tries++
 }
 

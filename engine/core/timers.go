@@ -63,7 +63,8 @@ func (c *Core) fire(t timer) {
 			c.expireHeld(a)
 		}
 	case timerAct:
-		if a := c.acts[t.id]; a != nil && a.op == t.op {
+		if a := c.acts[t.id]; a != nil && a.op == t.op && a.due != 0 && a.due <= c.now {
+			a.due = 0
 			c.again(a)
 		}
 	case timerIdle:
