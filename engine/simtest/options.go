@@ -64,7 +64,7 @@ func Draw(seed uint64) Options {
 	}
 	o.Start = 1 + r.IntN(o.Members)
 	o.Jitter = dur(0, 4*o.Delay)
-	o.Cuts = some(0.4, dur(time.Second, 6*time.Second))
+	o.Cuts = some(0.6, dur(100*time.Millisecond, 4*time.Second))
 	o.Crashes = some(0.5, dur(2*time.Second, 8*time.Second))
 	o.Pauses = some(0.3, dur(2*time.Second, 8*time.Second))
 	o.Changes = some(0.85, dur(500*time.Millisecond, 5*time.Second))
