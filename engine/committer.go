@@ -1,0 +1,91 @@
+package engine
+
+import (
+	"sync"
+
+	"chainmail/engine/core"
+)
+
+// committer carries out effects in order, with one write to the store for all that has gathered.
+type committer struct {
+	e    *Engine
+	mine []core.Effect // the loop's, until flush
+
+	mu   sync.Mutex
+	room *sync.Cond
+	wait []core.Effect
+	wake chan struct{} // capacity 1
+}
+
+func (c *committer) init(e *Engine) {
+	c.e = e
+	c.room = sync.NewCond(&c.mu)
+	c.wake = make(chan struct{}, 1)
+}
+
+func (c *committer) add(x core.Effect) { c.mine = append(c.mine, x) }
+
+// flush hands over what the loop has added. It waits while the committer is far behind.
+func (c *committer) flush() {
+	if len(c.mine) == 0 {
+		return
+	}
+	c.mu.Lock()
+	for len(c.wait) > maxEffects && c.e.ctx.Err() == nil {
+		c.room.Wait()
+	}
+	c.wait = append(c.wait, c.mine...)
+	c.mu.Unlock()
+	clear(c.mine)
+	c.mine = c.mine[:0]
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (c *committer) run() {
+	defer c.room.Broadcast()
+	var spare []core.Effect
+	for {
+		select {
+		case <-c.wake:
+		case <-c.e.ctx.Done():
+			return
+		}
+		c.mu.Lock()
+		batch := c.wait
+		c.wait = spare[:0]
+		c.room.Broadcast()
+		c.mu.Unlock()
+		if err := c.commit(batch); err != nil {
+			c.e.fail(err)
+			return
+		}
+		clear(batch)
+		spare = batch
+	}
+}
+
+// commit makes a batch durable and then carries out the rest of it.
+func (c *committer) commit(batch []core.Effect) error {
+	var puts []core.Put
+	var view *core.View
+	for _, x := range batch {
+		if p, ok := x.(*core.Persist); ok {
+			puts = append(puts, p.Puts...)
+			if p.View != nil {
+				view = p.View
+			}
+		}
+	}
+	if len(puts) > 0 || view != nil {
+		if err := c.e.cfg.Store.Apply(puts, view); err != nil {
+			return err
+		}
+	}
+	for _, x := range batch {
+		c.e.release(x, func(in core.Input) { c.e.in.put(item{in: in}) })
+	}
+	return nil
+}

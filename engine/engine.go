@@ -1,0 +1,321 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"chainmail/engine/core"
+)
+
+// Store makes copies durable.
+type Store interface {
+	Apply(puts []core.Put, view *core.View) error
+}
+
+// Runner runs handlers. Run must call done exactly once, from any goroutine, also before it returns.
+type Runner interface {
+	Run(e *core.Execute, done func(*core.Executed))
+	Ended(e *core.Ended)
+}
+
+// Config is what an Engine is made with.
+type Config struct {
+	Core   core.Config
+	Saved  *core.Saved // what the store held
+	Store  Store       // nil: state is in memory only
+	Runner Runner
+	// Send gives a message to another member; it does not block. now is the instant that deadlines count from.
+	Send func(m core.Message, now core.Time)
+	// Report tells the log; it is called from a goroutine of its own and may block until ctx ends.
+	Report func(ctx context.Context, r core.Report) error
+	// WantView asks for the newest placement of the local log; it does not block.
+	WantView func()
+	Logger   hclog.Logger
+}
+
+const (
+	tickEvery = 10 * time.Millisecond
+	// maxQueue bounds the messages of others that wait for the core; what does not fit is dropped, and sent again.
+	maxQueue = 65536
+	// maxEffects bounds what waits for the committer; the core waits until there is room.
+	maxEffects    = 65536
+	reportTimeout = 2 * time.Second
+)
+
+// Errors of the calls.
+var (
+	ErrClosed = errors.New("engine is closed")
+	ErrStore  = errors.New("store failed")
+)
+
+// Engine is a running core.
+//
+//	goroutine  started by        ended by  waited for by
+//	loop       Start             Close     Close
+//	committer  Start (a store)   Close     Close
+//	reporter   Start             Close     Close
+type Engine struct {
+	cfg   Config
+	log   hclog.Logger
+	core  *core.Core // the loop's
+	start time.Time
+	ctx   context.Context
+	stop  context.CancelFunc
+	wg    sync.WaitGroup
+	calls atomic.Uint64
+
+	in      inbox
+	commits committer
+	reports reporter
+	local   []core.Input // the loop's: what came of its own effects
+
+	mu     sync.Mutex
+	waits  map[uint64]chan core.Result
+	closed bool
+
+	failOnce sync.Once
+	failed   chan struct{}
+	failure  error
+}
+
+// Start makes the core and begins to run it. It answers others once a view lists its incarnation.
+func Start(cfg Config) (*Engine, error) {
+	if cfg.Runner == nil || cfg.Send == nil || cfg.Report == nil {
+		return nil, errors.New("engine: a runner, a sender and a reporter are needed")
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = hclog.NewNullLogger()
+	}
+	cfg.Core.Durable = cfg.Store != nil
+	e := &Engine{cfg: cfg, log: cfg.Logger.Named("engine"), start: time.Now(), waits: map[uint64]chan core.Result{}, failed: make(chan struct{})}
+	e.ctx, e.stop = context.WithCancel(context.Background())
+	e.core = core.New(cfg.Core, e.Now(), cfg.Saved)
+	e.in.init()
+	e.commits.init(e)
+	e.reports.init(e)
+	e.wg.Go(e.loop)
+	e.wg.Go(e.reports.run)
+	if cfg.Store != nil {
+		e.wg.Go(e.commits.run)
+	}
+	return e, nil
+}
+
+// Now is the instant on the clock that the core and messages' deadlines use.
+func (e *Engine) Now() core.Time { return core.Time(time.Since(e.start)) }
+
+// Failed is closed when the store has failed; Err then says how.
+func (e *Engine) Failed() <-chan struct{} { return e.failed }
+
+// Err is described at Failed.
+func (e *Engine) Err() error {
+	select {
+	case <-e.failed:
+		return e.failure
+	default:
+		return nil
+	}
+}
+
+func (e *Engine) fail(err error) {
+	e.failOnce.Do(func() {
+		e.failure = fmt.Errorf("%w: %w", ErrStore, err)
+		e.log.Error("store failed; this member stops", "member", e.cfg.Core.Self, "error", err)
+		close(e.failed)
+	})
+	e.stop()
+}
+
+// Close stops all goroutines and answers the calls that are open: whether they took effect is not known.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	e.stop()
+	e.wg.Wait()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for id, ch := range e.waits {
+		ch <- core.Result{Code: core.CodeUnknownOutcome, Text: "member " + e.cfg.Core.Self + " is closing"}
+		delete(e.waits, id)
+	}
+	return nil
+}
+
+// SetView gives the core a placement. Older ones are ignored.
+func (e *Engine) SetView(v *core.View) {
+	if v != nil {
+		e.in.put(item{in: &core.ViewChanged{View: v}})
+	}
+}
+
+// Deliver gives the core a message of another member. Under overload it is dropped; its sender sends it again.
+func (e *Engine) Deliver(m core.Message) bool { return e.in.offer(item{in: &core.Recv{Msg: m}}) }
+
+// PeerLost tells that messages to a member may be lost.
+func (e *Engine) PeerLost(member string) { e.in.put(item{in: &core.PeerLost{Member: member}}) }
+
+// Drain asks that nothing new is started here.
+func (e *Engine) Drain() { e.in.put(item{in: &core.Drain{}}) }
+
+// Do runs f on the core's goroutine, for queries. It fails when ctx or the engine ends first.
+func (e *Engine) Do(ctx context.Context, f func(*core.Core)) error {
+	done := make(chan struct{})
+	e.in.put(item{do: func(c *core.Core) { f(c); close(done) }})
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-e.ctx.Done():
+		return ErrClosed
+	}
+}
+
+// Call is what Ask sends.
+type Call struct {
+	Key       core.Key
+	Method    string
+	Body      []byte
+	RequestID string
+	ReadLocal bool
+}
+
+// DefaultTimeout is the deadline of a call whose context has none.
+const DefaultTimeout = 5 * time.Second
+
+// Ask gives a message to its actor, wherever it is, and waits for the answer. When ctx ends first the outcome is unknown.
+func (e *Engine) Ask(ctx context.Context, c Call) (core.Result, error) {
+	deadline := e.Now().Add(DefaultTimeout)
+	if d, ok := ctx.Deadline(); ok {
+		deadline = e.Now().Add(time.Until(d))
+	}
+	id := e.calls.Add(1)
+	ch := make(chan core.Result, 1)
+	e.mu.Lock()
+	if e.closed || e.ctx.Err() != nil {
+		e.mu.Unlock()
+		return core.Result{}, ErrClosed
+	}
+	e.waits[id] = ch
+	e.mu.Unlock()
+	e.in.put(item{in: &core.Call{ID: id, Key: c.Key, Method: c.Method, Body: c.Body, RequestID: c.RequestID, ReadLocal: c.ReadLocal, Deadline: deadline}})
+	select {
+	case r := <-ch:
+		return r, nil
+	case <-ctx.Done():
+		// The core answers at the deadline; its answer says more than ctx.Err does.
+		select {
+		case r := <-ch:
+			return r, nil
+		case <-time.After(2 * tickEvery):
+		}
+		e.forget(id)
+		return core.Result{Code: core.CodeUnknownOutcome, Text: "the caller gave up: " + ctx.Err().Error()}, nil
+	case <-e.ctx.Done():
+		e.forget(id)
+		return core.Result{Code: core.CodeUnknownOutcome, Text: "member " + e.cfg.Core.Self + " is closing"}, nil
+	}
+}
+
+func (e *Engine) forget(id uint64) chan core.Result {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	ch := e.waits[id]
+	delete(e.waits, id)
+	return ch
+}
+
+func (e *Engine) reply(r *core.Reply) {
+	if ch := e.forget(r.ID); ch != nil {
+		ch <- r.Result
+	}
+}
+
+// loop owns the core.
+func (e *Engine) loop() {
+	tick := time.NewTicker(tickEvery)
+	defer tick.Stop()
+	var out []core.Effect
+	for {
+		var batch []item
+		select {
+		case <-e.in.wake:
+			batch = e.in.take()
+		case <-tick.C:
+			batch = append(e.in.take(), item{in: &core.Tick{}})
+		case <-e.ctx.Done():
+			return
+		}
+		for _, it := range batch {
+			if it.do != nil {
+				it.do(e.core)
+				continue
+			}
+			out = e.step(it.in, out)
+			for len(e.local) > 0 {
+				next := e.local[0]
+				e.local = e.local[1:]
+				out = e.step(next, out)
+			}
+		}
+		e.local = nil
+		e.commits.flush()
+	}
+}
+
+func (e *Engine) step(in core.Input, out []core.Effect) []core.Effect {
+	out = e.core.Step(e.Now(), in, out[:0])
+	for _, x := range out {
+		e.carryOut(x)
+	}
+	clear(out)
+	return out
+}
+
+// carryOut does what need not wait for the disk, and hands the rest to the committer, in order.
+func (e *Engine) carryOut(x core.Effect) {
+	switch x := x.(type) {
+	case *core.Execute:
+		e.cfg.Runner.Run(x, e.executed)
+	case *core.Ended:
+		e.cfg.Runner.Ended(x)
+	case *core.WantView:
+		if e.cfg.WantView != nil {
+			e.cfg.WantView()
+		}
+	case *core.Note:
+		e.log.Debug(x.What, "key", x.Key.String(), "peer", x.Peer, "error", x.Text)
+	default:
+		if e.cfg.Store != nil {
+			e.commits.add(x)
+			return
+		}
+		e.release(x, func(in core.Input) { e.local = append(e.local, in) })
+	}
+}
+
+// release carries out an effect once all before it is durable.
+func (e *Engine) release(x core.Effect, self func(core.Input)) {
+	switch x := x.(type) {
+	case *core.Send:
+		if x.Msg.To == e.cfg.Core.Self {
+			self(&core.Recv{Msg: x.Msg})
+			return
+		}
+		e.cfg.Send(x.Msg, e.Now())
+	case *core.Reply:
+		e.reply(x)
+	case *core.Report:
+		e.reports.put(*x)
+	}
+}
+
+// executed takes a handler's outcome, from any goroutine.
+func (e *Engine) executed(x *core.Executed) { e.in.put(item{in: x}) }

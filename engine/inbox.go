@@ -1,0 +1,60 @@
+package engine
+
+import (
+	"sync"
+
+	"chainmail/engine/core"
+)
+
+// item is an input for the core, or a query.
+type item struct {
+	in core.Input
+	do func(*core.Core)
+}
+
+// inbox is the queue before the loop. put never fails: what callers and this member itself give is bounded by who
+// waits for it. offer fails when the queue is long: messages of others are dropped then.
+type inbox struct {
+	wake chan struct{} // capacity 1: there is something
+
+	mu    sync.Mutex
+	items []item
+	spare []item
+}
+
+func (q *inbox) init() { q.wake = make(chan struct{}, 1) }
+
+func (q *inbox) put(it item) {
+	q.mu.Lock()
+	q.items = append(q.items, it)
+	q.mu.Unlock()
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (q *inbox) offer(it item) bool {
+	q.mu.Lock()
+	if len(q.items) >= maxQueue {
+		q.mu.Unlock()
+		return false
+	}
+	q.items = append(q.items, it)
+	q.mu.Unlock()
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// take gives all that waits. The result is valid until the next call.
+func (q *inbox) take() []item {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	out := q.items
+	clear(q.spare)
+	q.items, q.spare = q.spare[:0], out
+	return out
+}

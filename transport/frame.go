@@ -1,0 +1,112 @@
+package transport
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"io"
+)
+
+type frameType uint8
+
+const (
+	oneWay frameType = iota
+	request
+	response
+	failure
+	cancel
+	ping
+	pong
+)
+
+const (
+	headerSize = 20
+	// readStep is how much memory is taken ahead of the bytes that have arrived.
+	readStep   = 64 << 10
+	maxControl = 1 << 20
+	maxFrame   = 8 << 20
+)
+
+func limit(c Class) int {
+	if c == ClassControl {
+		return maxControl
+	}
+	return maxFrame
+}
+
+type frame struct {
+	kind        uint8
+	typ         frameType
+	correlation uint64
+	payload     []byte
+}
+
+// beginFrame appends a header to be completed by endFrame when the payload has been appended.
+func beginFrame(dst []byte, kind uint8, typ frameType, correlation uint64) []byte {
+	dst = append(dst, kind, uint8(typ), 0, 0, 0, 0, 0, 0)
+	dst = binary.BigEndian.AppendUint64(dst, correlation)
+	return append(dst, 0, 0, 0, 0)
+}
+
+func endFrame(dst []byte, start int) {
+	h := dst[start : start+headerSize]
+	payload := dst[start+headerSize:]
+	binary.BigEndian.PutUint32(h[4:], uint32(len(payload)))
+	sum := crc32.Update(crc32.Checksum(h[:16], castagnoli), castagnoli, payload)
+	binary.BigEndian.PutUint32(h[16:], sum)
+}
+
+func appendFrame(dst []byte, f frame) []byte {
+	start := len(dst)
+	dst = beginFrame(dst, f.kind, f.typ, f.correlation)
+	dst = append(dst, f.payload...)
+	endFrame(dst, start)
+	return dst
+}
+
+// frameReader reads frames of one connection. A payload is valid until the next call.
+type frameReader struct {
+	r     *bufio.Reader
+	limit int
+	head  [headerSize]byte
+	buf   []byte
+}
+
+func newFrameReader(r io.Reader, limit int) *frameReader {
+	return &frameReader{r: bufio.NewReaderSize(r, readStep), limit: limit}
+}
+
+func (fr *frameReader) next() (frame, error) {
+	h := fr.head[:]
+	if _, err := io.ReadFull(fr.r, h); err != nil {
+		return frame{}, err
+	}
+	f := frame{kind: h[0], typ: frameType(h[1]), correlation: binary.BigEndian.Uint64(h[8:])}
+	n := int(binary.BigEndian.Uint32(h[4:]))
+	if f.typ > pong || h[2]|h[3] != 0 {
+		return frame{}, fmt.Errorf("frame header %x: %w", h, ErrFrame)
+	}
+	if n > fr.limit {
+		return frame{}, fmt.Errorf("frame of %d bytes, at most %d: %w", n, fr.limit, ErrFrame)
+	}
+	buf := fr.buf[:0]
+	for len(buf) < n {
+		step := min(n-len(buf), max(readStep, cap(buf)-len(buf)))
+		old := len(buf)
+		buf = append(buf, make([]byte, step)...)
+		if _, err := io.ReadFull(fr.r, buf[old:]); err != nil {
+			return frame{}, err
+		}
+	}
+	fr.buf = buf
+	if cap(fr.buf) > readStep && n < readStep/4 { // one large frame does not keep its memory for good
+		fr.buf = nil
+	}
+	sum := crc32.Update(crc32.Checksum(h[:16], castagnoli), castagnoli, buf)
+	if sum != binary.BigEndian.Uint32(h[16:]) {
+		return frame{}, fmt.Errorf("frame of kind %d: checksum: %w", f.kind, ErrFrame)
+	}
+	f.payload = buf
+	return f, nil
+}

@@ -1,0 +1,263 @@
+package transport
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+)
+
+// pipe sends one lane's frames to one member, over one connection at a time. Frames are encoded straight into the
+// queue; the writer takes the whole queue and writes it at once: what gathers while it writes goes out together.
+type pipe struct {
+	t   *Transport
+	key pipeKey
+
+	mu     sync.Mutex
+	queue  []byte
+	spare  []byte
+	sleep  bool      // the writer waits for wake
+	away   time.Time // no dial before; what is sent until then is refused
+	reason error
+	wake   chan struct{}
+}
+
+// Send queues a one-way frame for a member and returns at once. An error means that it will not be delivered: ErrBusy,
+// ErrUnknownMember, ErrUnreachable, ErrClosed. No error does not mean that it will be.
+func (t *Transport) Send(to string, lane Lane, kind uint8, payload []byte) error {
+	return t.SendFunc(to, lane, kind, func(dst []byte) []byte { return append(dst, payload...) })
+}
+
+// SendFunc is Send with a payload that add appends to the queue itself.
+func (t *Transport) SendFunc(to string, lane Lane, kind uint8, add func(dst []byte) []byte) error {
+	p, err := t.pipe(to, lane)
+	if err != nil {
+		return err
+	}
+	return p.send(kind, add)
+}
+
+func (t *Transport) pipe(to string, lane Lane) (*pipe, error) {
+	k := pipeKey{to, lane}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil, ErrClosed
+	}
+	p := t.pipes[k]
+	if p == nil {
+		if _, ok := t.cfg.Resolve(to); !ok {
+			return nil, fmt.Errorf("member %q: %w", to, ErrUnknownMember)
+		}
+		p = &pipe{t: t, key: k, wake: make(chan struct{}, 1)}
+		t.pipes[k] = p
+		t.wg.Add(1)
+		go p.run()
+	}
+	return p, nil
+}
+
+func (p *pipe) send(kind uint8, add func(dst []byte) []byte) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reason != nil && time.Now().Before(p.away) {
+		return p.reason
+	}
+	start := len(p.queue)
+	if start > queueBytes {
+		return fmt.Errorf("member %s, %s: %d bytes wait: %w", p.key.member, p.key.lane.class(), start, ErrBusy)
+	}
+	q := beginFrame(p.queue, kind, oneWay, 0)
+	q = add(q)
+	if len(q)-start-headerSize > maxFrame {
+		return fmt.Errorf("frame of %d bytes for %s, at most %d: %w", len(q)-start-headerSize, p.key.member, maxFrame, ErrFrame)
+	}
+	endFrame(q, start)
+	p.queue = q
+	p.t.stats.out(p.key.lane, len(q)-start-headerSize)
+	if p.sleep {
+		p.sleep = false
+		p.wake <- struct{}{} // capacity 1, and only who clears sleep sends
+	}
+	return nil
+}
+
+// Pressure is the number of bytes that wait for a member in a lane.
+func (t *Transport) Pressure(to string, lane Lane) int {
+	t.mu.Lock()
+	p := t.pipes[pipeKey{to, lane}]
+	t.mu.Unlock()
+	if p == nil {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.queue)
+}
+
+// take waits for something to send, or for time to ping. It says whether the transport is closed.
+func (p *pipe) take(idle <-chan time.Time) (data []byte, closed bool) {
+	for {
+		p.mu.Lock()
+		if len(p.queue) > 0 {
+			data = p.queue
+			p.queue, p.spare = p.spare[:0], nil
+			p.mu.Unlock()
+			return data, false
+		}
+		p.sleep = true
+		p.mu.Unlock()
+		select {
+		case <-p.wake:
+		case <-idle:
+			p.awake()
+			return nil, false
+		case <-p.t.ctx.Done():
+			return nil, true
+		}
+	}
+}
+
+// awake takes back that the writer sleeps, and a wake that came meanwhile.
+func (p *pipe) awake() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.sleep {
+		<-p.wake
+	}
+	p.sleep = false
+}
+
+// give returns a buffer for the next queue.
+func (p *pipe) give(b []byte) {
+	if cap(b) > 1<<20 {
+		return
+	}
+	p.mu.Lock()
+	p.spare = b[:0]
+	p.mu.Unlock()
+}
+
+func (p *pipe) run() {
+	defer p.t.wg.Done()
+	fails := 0
+	for {
+		data, closed := p.take(nil)
+		if closed {
+			return
+		}
+		conn, raw, err := p.connect()
+		if err == nil {
+			fails = 0
+			err = p.pump(conn, raw, data)
+			p.t.untrack(raw)
+		}
+		if p.t.ctx.Err() != nil {
+			return
+		}
+		fails++
+		p.failed(err, fails)
+	}
+}
+
+func (p *pipe) connect() (net.Conn, net.Conn, error) {
+	addr, ok := p.t.cfg.Resolve(p.key.member)
+	if !ok {
+		return nil, nil, fmt.Errorf("member %q: %w", p.key.member, ErrUnknownMember)
+	}
+	conn, raw, _, err := p.t.dial(p.t.ctx, addr, p.key.lane.class(), p.key.member)
+	return conn, raw, err
+}
+
+// failed drops what is queued: its senders have to send again, or to give up.
+func (p *pipe) failed(err error, fails int) {
+	wait := min(dialFirst<<min(fails-1, 10), dialMost)
+	if permanent(err) {
+		wait = dialRefused
+	}
+	if fails == 1 && !errors.Is(err, ErrUnreachable) {
+		wait = 0 // a connection that had worked: try again at once
+	}
+	p.mu.Lock()
+	p.queue = p.queue[:0]
+	p.away = time.Now().Add(wait/2 + rand.N(wait/2+1))
+	p.reason = fmt.Errorf("member %s, %s: %w", p.key.member, p.key.lane.class(), err)
+	if !errors.Is(err, ErrUnreachable) && !permanent(err) {
+		p.reason = fmt.Errorf("member %s, %s: %w: %w", p.key.member, p.key.lane.class(), ErrUnreachable, err)
+	}
+	p.mu.Unlock()
+	p.t.stats.reconnect()
+	p.t.log.Debug("connection failed", "peer", p.key.member, "lane", p.key.lane.class().String(), "attempt", fails, "error", err)
+	p.t.cfg.Handler.OnPeerDown(p.key.member)
+}
+
+// pump writes the queue to a connection until it fails.
+func (p *pipe) pump(conn, raw net.Conn, data []byte) error {
+	p.mu.Lock()
+	p.reason = nil
+	p.mu.Unlock()
+	dead := make(chan error, 1)
+	p.t.wg.Add(1)
+	go func() {
+		defer p.t.wg.Done()
+		err := readPongs(conn)
+		raw.Close()
+		dead <- err
+		p.nudge()
+	}()
+	tick := time.NewTicker(pingEvery)
+	defer tick.Stop()
+	for {
+		if data != nil {
+			conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+			if _, err := conn.Write(data); err != nil {
+				raw.Close()
+				<-dead
+				return err
+			}
+			p.give(data)
+		}
+		var closed bool
+		if data, closed = p.take(tick.C); closed {
+			raw.Close()
+			<-dead
+			return ErrClosed
+		}
+		select {
+		case err := <-dead:
+			return err
+		default:
+		}
+		if data == nil {
+			data = appendFrame(nil, frame{typ: ping})
+		}
+	}
+}
+
+// nudge wakes the writer so that it sees that its connection is dead.
+func (p *pipe) nudge() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.queue = appendFrame(p.queue, frame{typ: ping})
+	if p.sleep {
+		p.sleep = false
+		p.wake <- struct{}{}
+	}
+}
+
+// readPongs reads what the other side of a one-way connection may send: pongs.
+func readPongs(conn net.Conn) error {
+	fr := newFrameReader(conn, 0)
+	for {
+		conn.SetReadDeadline(time.Now().Add(deadAfter))
+		f, err := fr.next()
+		if err != nil {
+			return err
+		}
+		if f.typ != pong {
+			return ErrFrame
+		}
+	}
+}
