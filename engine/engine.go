@@ -18,9 +18,10 @@ type Store interface {
 	Apply(puts []core.Put, view *core.View) error
 }
 
-// Runner runs handlers. Run must call done exactly once, from any goroutine, also before it returns.
+// Runner runs handlers. Run gives the outcome if it is there at once, else it gives nil and calls done exactly once,
+// later and from another goroutine.
 type Runner interface {
-	Run(e *core.Execute, done func(*core.Executed))
+	Run(e *core.Execute, done func(*core.Executed)) *core.Executed
 	Ended(e *core.Ended)
 }
 
@@ -283,7 +284,9 @@ func (e *Engine) step(in core.Input, out []core.Effect) []core.Effect {
 func (e *Engine) carryOut(x core.Effect) {
 	switch x := x.(type) {
 	case *core.Execute:
-		e.cfg.Runner.Run(x, e.executed)
+		if done := e.cfg.Runner.Run(x, e.executed); done != nil {
+			e.local = append(e.local, done)
+		}
 	case *core.Ended:
 		e.cfg.Runner.Ended(x)
 	case *core.WantView:
@@ -317,5 +320,5 @@ func (e *Engine) release(x core.Effect, self func(core.Input)) {
 	}
 }
 
-// executed takes a handler's outcome, from any goroutine.
+// executed takes the outcome of a handler that ran in a goroutine of its own.
 func (e *Engine) executed(x *core.Executed) { e.in.put(item{in: x}) }

@@ -14,7 +14,7 @@ import (
 type Kinds map[string]kinds.Handler
 
 // Run runs one message. A handler that panics answers its message with kinds.Internal and changes nothing.
-func (k Kinds) Run(e *core.Execute, done func(*core.Executed)) {
+func (k Kinds) Run(e *core.Execute, _ func(*core.Executed)) *core.Executed {
 	x := &core.Executed{Activation: e.Activation, Seq: e.Seq}
 	body, changes, err := k.call(e)
 	var app *kinds.AppError
@@ -26,7 +26,7 @@ func (k Kinds) Run(e *core.Execute, done func(*core.Executed)) {
 	default:
 		x.AppCode, x.Text = kinds.Internal, err.Error()
 	}
-	done(x)
+	return x
 }
 
 func (k Kinds) call(e *core.Execute) (body []byte, changes []core.Change, err error) {

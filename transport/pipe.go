@@ -190,7 +190,9 @@ func (p *pipe) failed(err error, fails int) {
 	p.mu.Unlock()
 	p.t.stats.reconnect()
 	p.t.log.Debug("connection failed", "peer", p.key.member, "lane", p.key.lane.class().String(), "attempt", fails, "error", err)
-	p.t.cfg.Handler.OnPeerDown(p.key.member)
+	if p.key.lane == Messages {
+		p.t.cfg.Handler.OnPeerDown(p.key.member)
+	}
 }
 
 // pump writes the queue to a connection until it fails.

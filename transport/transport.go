@@ -38,7 +38,7 @@ type Handler interface {
 	OnFrame(from Peer, lane Lane, kind uint8, payload []byte)
 	// OnRequest answers a request of the control class. ctx has the caller's deadline, and ends with the connection.
 	OnRequest(ctx context.Context, from Peer, kind uint8, payload []byte) ([]byte, error)
-	// OnPeerDown says that what was sent to a member may have been lost.
+	// OnPeerDown says that what was sent to a member in the lane Messages may have been lost.
 	OnPeerDown(member string)
 	// Admit may refuse a peer, for example a banned incarnation, with ErrRemoved.
 	Admit(peer Identity, class Class) error

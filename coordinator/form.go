@@ -1,0 +1,209 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"chainmail/coordinator/membership"
+)
+
+func (c *Coordinator) sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.ctx.Done():
+		return ErrClosed
+	}
+}
+
+// Bootstrap forms the cluster with the given voters, id to address; this member must be one of them. It may be given
+// the same voters on several of them. If a cluster is formed already it is ErrFormed, or nothing with ifNeeded.
+func (c *Coordinator) Bootstrap(voters map[string]string, ifNeeded bool) error {
+	c.formMu.Lock()
+	defer c.formMu.Unlock()
+	if voters[c.cfg.Self.ID] == "" {
+		return fmt.Errorf("bootstrap: member %s is not among the voters; run it on one that is", c.cfg.Self.ID)
+	}
+	if c.raft.LastIndex() > 0 {
+		if ifNeeded {
+			return nil
+		}
+		return fmt.Errorf("bootstrap on member %s: %w; use join to add members to it", c.cfg.Self.ID, ErrFormed)
+	}
+	var cfg raft.Configuration
+	for _, id := range sorted(voters) {
+		cfg.Servers = append(cfg.Servers, raft.Server{ID: raft.ServerID(id), Address: raft.ServerAddress(voters[id]), Suffrage: raft.Voter})
+	}
+	err := c.raft.BootstrapCluster(cfg).Error()
+	if errors.Is(err, raft.ErrCantBootstrap) {
+		if ifNeeded {
+			return nil
+		}
+		err = ErrFormed
+	}
+	if err != nil {
+		return fmt.Errorf("bootstrap on member %s: %w", c.cfg.Self.ID, err)
+	}
+	return nil
+}
+
+// Join asks the cluster at any of the addresses to take this member in. It then follows the log, without a vote and
+// without a part in the ring.
+func (c *Coordinator) Join(ctx context.Context, addrs []string) error {
+	q, err := json.Marshal(joinRequest{c.cfg.Self.ID, c.cfg.Self.Address, c.cfg.ClusterName})
+	if err != nil {
+		return err
+	}
+	last := errors.New("no address was given")
+	for _, addr := range addrs {
+		if addr == c.cfg.Self.Address {
+			continue
+		}
+		for range 2 { // the first one may name the leader
+			var s Status
+			b, err := c.cfg.Requests.Request(ctx, addr, KindJoin, q)
+			if err == nil {
+				err = json.Unmarshal(b, &s)
+			}
+			if err != nil {
+				last = err
+				break
+			}
+			if s.State == "leader" {
+				return nil
+			}
+			if s.LeaderAddr == "" {
+				last = fmt.Errorf("%s: %w", addr, ErrNoLeader)
+				break
+			}
+			addr = s.LeaderAddr
+		}
+		if errors.Is(last, ErrWrongCluster) {
+			break
+		}
+	}
+	return fmt.Errorf("join as member %s: %w", c.cfg.Self.ID, last)
+}
+
+// admit takes a member in as a non-voter, if this member leads; else it says who does.
+func (c *Coordinator) admit(q joinRequest) ([]byte, error) {
+	if q.ClusterName != c.cfg.ClusterName {
+		return nil, fmt.Errorf("member %s is of cluster %q, this is %q: %w", q.ID, q.ClusterName, c.cfg.ClusterName, ErrWrongCluster)
+	}
+	if c.IsLeader() {
+		known := false
+		for _, s := range c.servers() {
+			if string(s.ID) == q.ID && string(s.Address) == q.Address {
+				known = true
+			}
+		}
+		if !known {
+			// For a known id this changes the address alone; the vote stays as it is.
+			if err := c.raft.AddNonvoter(raft.ServerID(q.ID), raft.ServerAddress(q.Address), 0, queueTimeout).Error(); err != nil {
+				return nil, fmt.Errorf("%w: %w", ErrNotLeader, err)
+			}
+		}
+	}
+	return json.Marshal(c.Status())
+}
+
+// findCluster joins what is there, or forms the cluster when as many members as are expected see each other and none of
+// them has found one: joining comes first, so that no second cluster is formed beside a running one.
+func (c *Coordinator) findCluster() {
+	for c.raft.LastIndex() == 0 {
+		ctx, done := context.WithTimeout(c.ctx, c.cfg.RetryInterval)
+		peers, formed := c.look(ctx)
+		switch {
+		case formed:
+			if err := c.Join(ctx, c.cfg.RetryJoin); err != nil {
+				c.log.Info("join failed, trying again", "error", err)
+			}
+		case c.cfg.BootstrapExpect > 0 && len(peers) >= c.cfg.BootstrapExpect:
+			if sorted(peers)[0] == c.cfg.Self.ID && len(peers) == c.cfg.BootstrapExpect {
+				if err := c.Bootstrap(peers, true); err != nil {
+					c.log.Error("bootstrap failed", "error", err)
+				}
+			}
+		}
+		done()
+		if c.sleep(c.ctx, min(c.cfg.RetryInterval, time.Second)) != nil {
+			return
+		}
+	}
+}
+
+// look asks who is at the addresses to join: their ids and addresses, this member's too, and whether one of them is part
+// of a cluster.
+func (c *Coordinator) look(ctx context.Context) (peers map[string]string, formed bool) {
+	peers = map[string]string{c.cfg.Self.ID: c.cfg.Self.Address}
+	for _, addr := range c.cfg.RetryJoin {
+		if addr == c.cfg.Self.Address {
+			continue
+		}
+		b, err := c.cfg.Requests.Request(ctx, addr, KindStatus, nil)
+		var s Status
+		if err == nil {
+			err = json.Unmarshal(b, &s)
+		}
+		if err != nil {
+			c.log.Debug("no answer", "peer", addr, "error", err)
+			continue
+		}
+		peers[s.Member] = addr
+		formed = formed || s.HasState
+	}
+	return peers, formed
+}
+
+func sorted(m map[string]string) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// formRing makes the first entries of a new cluster: its id, and the change that puts the initial voters on the ring
+// once all have registered.
+func (c *Coordinator) formRing(p *membership.Placement) {
+	ctx, done := context.WithTimeout(c.ctx, c.cfg.Heartbeat)
+	defer done()
+	if p.ClusterID == "" {
+		_, err := c.propose(ctx, membership.Command{Init: &membership.Init{ClusterID: randomID(), Ring: c.cfg.Ring, Replicas: c.cfg.Replicas, Limits: c.cfg.Limits}})
+		c.warn("form the cluster", err)
+		return
+	}
+	if len(p.Base) > 0 || len(p.History) > 0 {
+		return
+	}
+	var add []string
+	for _, s := range c.servers() {
+		if s.Suffrage != raft.Voter {
+			continue
+		}
+		if _, ok := p.Member(string(s.ID)); !ok {
+			return
+		}
+		add = append(add, string(s.ID))
+	}
+	slices.Sort(add)
+	_, err := c.propose(ctx, membership.Command{Change: &membership.ChangeCommand{Add: add, Key: "bootstrap", By: c.cfg.Self.ID, Why: "first members"}})
+	c.warn("place the first members", err)
+}
+
+func (c *Coordinator) warn(what string, err error) {
+	if err != nil && c.ctx.Err() == nil {
+		c.log.Warn(what+" failed, trying again", "error", err)
+	}
+}

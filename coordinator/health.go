@@ -1,0 +1,82 @@
+package coordinator
+
+import (
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// observeBuffer is how many of Raft's observations may wait; what does not fit is seen at the next heartbeat.
+const observeBuffer = 256
+
+// health knows which members do not answer the leader's heartbeats. Only Raft's own heartbeats count: there is no
+// gossip, and what followers think of each other does not matter.
+type health struct {
+	c   *Coordinator
+	obs *raft.Observer
+	ch  chan raft.Observation
+	end chan struct{}
+
+	mu     sync.Mutex
+	silent map[string]time.Time // not heard since
+}
+
+func (h *health) init(c *Coordinator) {
+	h.c, h.silent = c, map[string]time.Time{}
+	h.ch, h.end = make(chan raft.Observation, observeBuffer), make(chan struct{})
+	h.obs = raft.NewObserver(h.ch, false, func(o *raft.Observation) bool {
+		switch o.Data.(type) {
+		case raft.FailedHeartbeatObservation, raft.ResumedHeartbeatObservation, raft.PeerObservation:
+			return true
+		}
+		return false
+	})
+	c.raft.RegisterObserver(h.obs)
+	c.wg.Go(h.run)
+}
+
+func (h *health) close() { h.c.raft.DeregisterObserver(h.obs) }
+
+func (h *health) run() {
+	for {
+		select {
+		case o := <-h.ch:
+			h.take(o)
+		case <-h.c.ctx.Done():
+			return
+		}
+	}
+}
+
+func (h *health) take(o raft.Observation) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch d := o.Data.(type) {
+	case raft.FailedHeartbeatObservation:
+		if _, known := h.silent[string(d.PeerID)]; !known {
+			h.silent[string(d.PeerID)] = time.Now()
+		}
+	case raft.ResumedHeartbeatObservation:
+		delete(h.silent, string(d.PeerID))
+	case raft.PeerObservation:
+		if d.Removed {
+			delete(h.silent, string(d.Peer.ID))
+		}
+	}
+}
+
+// fresh forgets everything: a new leader gives everybody time.
+func (h *health) fresh() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	clear(h.silent)
+}
+
+// down says whether a member has been silent for so long.
+func (h *health) down(id string, d time.Duration) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	since, ok := h.silent[id]
+	return ok && time.Since(since) >= d
+}

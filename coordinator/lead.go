@@ -1,0 +1,149 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"chainmail/coordinator/membership"
+)
+
+const leadEvery = 100 * time.Millisecond
+
+// lead is the leader's loop. What it does is a function of the placement and of what it sees now; another leader does
+// the same.
+func (c *Coordinator) lead() {
+	w := c.Watch()
+	defer w.Close()
+	tick := time.NewTicker(leadEvery)
+	defer tick.Stop()
+	var since time.Time // leading since; zero: not leading
+	for {
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-c.leading:
+		case p := <-w.C():
+			if err := c.noteFormed(p); err != nil {
+				c.log.Error("cannot note that the cluster is formed", "error", err)
+			}
+		case <-tick.C:
+		case <-c.nudge:
+		}
+		if !c.IsLeader() {
+			since = time.Time{}
+			continue
+		}
+		if since.IsZero() {
+			since = time.Now()
+			c.health.fresh()
+			c.log.Info("leading", "member", c.cfg.Self.ID)
+		}
+		c.moveOn(since)
+	}
+}
+
+func (c *Coordinator) moveOn(since time.Time) {
+	p := c.Placement()
+	if p.ClusterID == "" || len(p.Base) == 0 {
+		c.formRing(p)
+		return
+	}
+	if c.due(p) {
+		ctx, done := context.WithTimeout(c.ctx, c.cfg.Heartbeat)
+		_, err := c.propose(ctx, membership.Command{Advance: &membership.Advance{Version: p.Version, Stage: p.Stage}})
+		done()
+		c.warn("advance the change", err)
+	}
+	if time.Since(since) > c.cfg.DownAfter {
+		c.markMembers(p)
+	}
+	c.balanceVotes(p)
+}
+
+// due says whether the active step may advance. A placement that was found not to be ready stays so.
+func (c *Coordinator) due(p *membership.Placement) bool {
+	if p.Stage == membership.StageStable || p.Revision == c.notReady {
+		return false
+	}
+	if !membership.Ready(p) {
+		c.notReady = p.Revision
+		return false
+	}
+	return true
+}
+
+// markMembers tells the log who is down and who is up again, and has removed who was down for too long.
+func (c *Coordinator) markMembers(p *membership.Placement) {
+	for _, m := range p.Members {
+		down := m.ID != c.cfg.Self.ID && c.health.down(m.ID, c.cfg.DownAfter)
+		if down != m.Down {
+			ctx, done := context.WithTimeout(c.ctx, c.cfg.Heartbeat)
+			_, err := c.propose(ctx, membership.Command{Mark: &membership.Mark{Member: m.ID, Incarnation: m.Incarnation, Down: down}})
+			done()
+			c.warn("mark "+m.ID, err)
+			c.log.Info("member marked", "member", m.ID, "down", down)
+		}
+		if down && c.cfg.RemoveDownAfter > 0 && p.Running == nil && len(p.Base) > 1 && membership.In(p.Base, m.ID) && c.health.down(m.ID, c.cfg.RemoveDownAfter) {
+			ctx, done := context.WithTimeout(c.ctx, c.cfg.Heartbeat)
+			_, err := c.Submit(ctx, ChangeRequest{Remove: []string{m.ID}, ExpectVersion: p.Version, By: c.cfg.Self.ID, Why: fmt.Sprintf("down for more than %s", c.cfg.RemoveDownAfter)})
+			done()
+			c.warn("remove "+m.ID, err)
+			return
+		}
+	}
+}
+
+// Depart tells the leader that this member, which a change has removed, has handed everything over. It returns when the
+// member is no longer part of the Raft group.
+func (c *Coordinator) Depart(ctx context.Context) error {
+	for {
+		_, err := c.leaderRequest(ctx, KindDepart, []byte(c.cfg.Self.ID))
+		if err == nil {
+			return nil
+		}
+		if err := c.sleep(ctx, retryPause); err != nil {
+			return err
+		}
+	}
+}
+
+// letGo removes a departed member from Raft and from the list of members.
+func (c *Coordinator) letGo(ctx context.Context, id string) error {
+	if !c.IsLeader() {
+		return ErrNotLeader
+	}
+	p := c.Placement()
+	if membership.In(p.Base, id) || membership.In(p.Next, id) || membership.In(p.Target, id) {
+		return fmt.Errorf("member %s is still on the ring at version %d; remove it with a change first", id, p.Version)
+	}
+	if id == c.cfg.Self.ID {
+		c.handLeadershipOver()
+		return ErrNotLeader
+	}
+	if err := c.removeServer(id); err != nil {
+		return err
+	}
+	if _, ok := p.Member(id); !ok {
+		return nil
+	}
+	_, err := c.propose(ctx, membership.Command{Forget: &membership.Forget{Member: id}})
+	return err
+}
+
+func (c *Coordinator) removeServer(id string) error {
+	for _, s := range c.servers() {
+		if string(s.ID) != id {
+			continue
+		}
+		if s.Suffrage == raft.Voter && !c.canSpare(id) {
+			return fmt.Errorf("member %s has a vote that is needed now; try again later", id)
+		}
+		if err := c.raft.RemoveServer(raft.ServerID(id), 0, queueTimeout).Error(); err != nil {
+			return fmt.Errorf("%w: %w", ErrNotLeader, err)
+		}
+	}
+	return nil
+}

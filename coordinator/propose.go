@@ -1,0 +1,186 @@
+package coordinator
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"chainmail/coordinator/membership"
+)
+
+const (
+	queueTimeout = 2 * time.Second // for a place in Raft's queue
+	retryPause   = 50 * time.Millisecond
+)
+
+// propose brings a command into the log and gives what became of it, on any member. Every command may be sent twice, so
+// that it is sent again until something is known or ctx ends.
+func (c *Coordinator) propose(ctx context.Context, cmd membership.Command) (membership.Result, error) {
+	cmd.At = time.Now().UnixMilli()
+	b, err := membership.Encode(cmd)
+	if err != nil {
+		return membership.Result{}, err
+	}
+	for {
+		r, err := c.proposeOnce(ctx, b)
+		if err == nil {
+			return r, refusal(r)
+		}
+		select {
+		case <-ctx.Done():
+			return membership.Result{}, fmt.Errorf("%w: %w", err, ctx.Err())
+		case <-c.ctx.Done():
+			return membership.Result{}, ErrClosed
+		case <-time.After(retryPause):
+		}
+	}
+}
+
+func refusal(r membership.Result) error {
+	if r.Code == membership.OK || r.Code == membership.Unchanged {
+		return nil
+	}
+	return &Refusal{r}
+}
+
+func (c *Coordinator) proposeOnce(ctx context.Context, b []byte) (membership.Result, error) {
+	if c.raft.State() == raft.Leader {
+		return c.applyHere(b)
+	}
+	addr, _ := c.raft.LeaderWithID()
+	if addr == "" || string(addr) == c.cfg.Self.Address {
+		return membership.Result{}, ErrNoLeader
+	}
+	ctx, done := context.WithTimeout(ctx, c.cfg.Heartbeat)
+	defer done()
+	reply, err := c.cfg.Requests.Request(ctx, string(addr), KindPropose, b)
+	if err != nil {
+		return membership.Result{}, err
+	}
+	var r membership.Result
+	return r, json.Unmarshal(reply, &r)
+}
+
+func (c *Coordinator) applyHere(b []byte) (membership.Result, error) {
+	f := c.raft.Apply(b, queueTimeout)
+	switch err := f.Error(); {
+	case err == nil:
+		return f.Response().(membership.Result), nil
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):
+		return membership.Result{}, fmt.Errorf("%w: %w", ErrNotLeader, err)
+	default:
+		return membership.Result{}, fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+	}
+}
+
+// ChangeRequest is what an operator asks for.
+type ChangeRequest struct {
+	Add           []string `json:"add,omitempty"`
+	Remove        []string `json:"remove,omitempty"`
+	ExpectVersion uint64   `json:"expect_version,omitempty"` // 0: any
+	Key           string   `json:"idempotency_key,omitempty"`
+	Retarget      bool     `json:"retarget,omitempty"` // take the place of the running change
+	By            string   `json:"by,omitempty"`
+	Why           string   `json:"why,omitempty"`
+}
+
+// Submit starts a change and gives it as the log has it. The same idempotency key gives the same change again.
+func (c *Coordinator) Submit(ctx context.Context, q ChangeRequest) (membership.Change, error) {
+	if q.Key == "" {
+		q.Key = randomID()
+	}
+	r, err := c.propose(ctx, membership.Command{Change: &membership.ChangeCommand{
+		Add: q.Add, Remove: q.Remove, ExpectVersion: q.ExpectVersion, Key: q.Key, Retarget: q.Retarget, By: q.By, Why: q.Why}})
+	if err != nil {
+		return membership.Change{ID: r.ID}, fmt.Errorf("submit change: %w", err)
+	}
+	return c.Change(ctx, r.ID)
+}
+
+// Change gives a change by id, "" for the running one; it asks the leader if this member does not know it.
+func (c *Coordinator) Change(ctx context.Context, id string) (membership.Change, error) {
+	if ch, ok := findChange(c.Placement(), id); ok {
+		return ch, nil
+	}
+	p, err := c.LeaderPlacement(ctx)
+	if err != nil {
+		return membership.Change{}, err
+	}
+	if ch, ok := findChange(p, id); ok {
+		return ch, nil
+	}
+	return membership.Change{}, &Refusal{membership.Result{Code: membership.ErrUnknownChange, ID: id, Version: p.Version, Text: "no such change; list them to see the known ones"}}
+}
+
+func findChange(p *membership.Placement, id string) (membership.Change, bool) {
+	if p.Running != nil && (id == "" || p.Running.ID == id) {
+		return *p.Running, true
+	}
+	for _, h := range p.History {
+		if h.ID == id {
+			return h, true
+		}
+	}
+	return membership.Change{}, false
+}
+
+func randomID() string {
+	var b [16]byte
+	rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+func (c *Coordinator) order(ctx context.Context, what string, cmd membership.Command) error {
+	if _, err := c.propose(ctx, cmd); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// Abort ends a change where it stands, "" for the running one. Steps that are done stay done.
+func (c *Coordinator) Abort(ctx context.Context, id string) error {
+	return c.order(ctx, "abort change", membership.Command{Abort: &membership.ChangeRef{ID: id}})
+}
+
+// Pause keeps a change from advancing, Resume lets it go on.
+func (c *Coordinator) Pause(ctx context.Context, id string) error {
+	return c.order(ctx, "pause change", membership.Command{Pause: &membership.ChangeRef{ID: id}})
+}
+
+// Resume is described at Pause.
+func (c *Coordinator) Resume(ctx context.Context, id string) error {
+	return c.order(ctx, "resume change", membership.Command{Resume: &membership.ChangeRef{ID: id}})
+}
+
+// SetLimits sets the transfer limits of all members.
+func (c *Coordinator) SetLimits(ctx context.Context, l membership.Limits) error {
+	return c.order(ctx, "set limits", membership.Command{Limits: &membership.LimitsCommand{Limits: l}})
+}
+
+// SetReplicas records the replica count of an actor type.
+func (c *Coordinator) SetReplicas(ctx context.Context, typ string, n int) error {
+	return c.order(ctx, "set replicas", membership.Command{SetReplicas: &membership.SetReplicas{Type: typ, N: n}})
+}
+
+// DeclareLost gives up the copies of the named incarnations.
+func (c *Coordinator) DeclareLost(ctx context.Context, d membership.DeclareLost) error {
+	return c.order(ctx, "declare lost", membership.Command{DeclareLost: &d})
+}
+
+// Report tells the log what the engine reports.
+func (c *Coordinator) Report(ctx context.Context, rs []membership.Report) error {
+	return c.order(ctx, "report", membership.Command{Report: rs})
+}
+
+// Register tells the log this member's incarnation. It returns when the log has it.
+func (c *Coordinator) Register(ctx context.Context, incarnation uint64) error {
+	m := c.cfg.Self
+	m.Incarnation = incarnation
+	return c.order(ctx, "register member "+m.ID, membership.Command{Register: &membership.Register{Member: m}})
+}

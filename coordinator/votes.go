@@ -1,0 +1,129 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"chainmail/coordinator/membership"
+)
+
+const (
+	votesEvery = time.Second
+	// nearLog is how far a member's log may be behind the leader's when it gets a vote.
+	nearLog = 256
+	// departGrace is how long a removed member that does not say that it has handed everything over is waited for.
+	departGrace = 2 * time.Minute
+)
+
+// votes is when the leader last looked at them. It is the leader loop's.
+type votes struct {
+	looked   time.Time
+	departed map[string]time.Time // removed members, since they were first seen
+}
+
+// balanceVotes brings Raft's servers in line with the placement by at most one step: a removed member that is down or
+// silent goes, then a member of the ring that has caught up gets a vote while there are fewer than max_voters, and an
+// even number of votes is left as it is only while no further member can have one.
+func (c *Coordinator) balanceVotes(p *membership.Placement) {
+	if time.Since(c.votes.looked) < min(votesEvery, c.cfg.Heartbeat) {
+		return
+	}
+	c.votes.looked = time.Now()
+	if c.dropDeparted(p) || p.Stage != membership.StageStable {
+		return
+	}
+	voters, could := 0, 0
+	var next *raft.Server
+	for _, s := range c.servers() {
+		m, ok := p.Member(string(s.ID))
+		fit := ok && !m.Down && !m.NonVoter && membership.In(p.Base, m.ID)
+		if s.Suffrage == raft.Voter {
+			voters++
+		} else if fit && c.caughtUp(string(s.Address)) {
+			could++
+			if next == nil {
+				next = &s
+			}
+		}
+	}
+	want := min(c.cfg.MaxVoters, voters+could)
+	if want%2 == 0 && want > voters {
+		want--
+	}
+	if next != nil && want > voters {
+		err := c.raft.AddVoter(next.ID, next.Address, 0, queueTimeout).Error()
+		c.warn("give "+string(next.ID)+" a vote", err)
+		c.votes.looked = time.Time{} // an even number should not last
+	}
+}
+
+// dropDeparted removes one member that a change has removed and that is down, or has been silent for long.
+func (c *Coordinator) dropDeparted(p *membership.Placement) bool {
+	if c.votes.departed == nil {
+		c.votes.departed = map[string]time.Time{}
+	}
+	for _, m := range p.Members {
+		if m.State != membership.Standby || !wasRemoved(p, m.ID) {
+			delete(c.votes.departed, m.ID)
+			continue
+		}
+		since, ok := c.votes.departed[m.ID]
+		if !ok {
+			since = time.Now()
+			c.votes.departed[m.ID] = since
+		}
+		if m.ID == c.cfg.Self.ID || !m.Down && time.Since(since) < departGrace {
+			continue
+		}
+		ctx, done := context.WithTimeout(c.ctx, c.cfg.Heartbeat)
+		err := c.letGo(ctx, m.ID)
+		done()
+		c.warn("let "+m.ID+" go", err)
+		return err == nil
+	}
+	return false
+}
+
+// wasRemoved says whether the last change that names a member removed it.
+func wasRemoved(p *membership.Placement, id string) bool {
+	for i := len(p.History) - 1; i >= 0; i-- {
+		for _, x := range p.History[i].Remove {
+			if x == id {
+				return true
+			}
+		}
+		for _, x := range p.History[i].Add {
+			if x == id {
+				return false
+			}
+		}
+	}
+	return false
+}
+
+// canSpare says whether the voters that are up keep a majority without one of them.
+func (c *Coordinator) canSpare(id string) bool {
+	voters, healthy := 0, 0
+	p := c.Placement()
+	for _, s := range c.servers() {
+		if s.Suffrage != raft.Voter || string(s.ID) == id {
+			continue
+		}
+		voters++
+		if m, ok := p.Member(string(s.ID)); ok && !m.Down {
+			healthy++
+		}
+	}
+	return voters > 0 && healthy >= voters/2+1
+}
+
+func (c *Coordinator) caughtUp(addr string) bool {
+	ctx, done := context.WithTimeout(c.ctx, c.cfg.Heartbeat/2)
+	defer done()
+	b, err := c.cfg.Requests.Request(ctx, addr, KindStatus, nil)
+	var s Status
+	return err == nil && json.Unmarshal(b, &s) == nil && s.Applied+nearLog >= c.raft.AppliedIndex()
+}

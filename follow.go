@@ -1,0 +1,178 @@
+package chainmail
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"chainmail/coordinator"
+	"chainmail/coordinator/membership"
+	"chainmail/engine/core"
+	"chainmail/internal/bridge"
+	"chainmail/ring"
+	"chainmail/transport"
+)
+
+// follow brings every new placement to the parts that need it.
+func (n *Node) follow() {
+	w := n.coord.Watch()
+	defer w.Close()
+	var last *membership.Placement
+	placed := false // this member was on the ring at some time
+	for {
+		select {
+		case p := <-w.C():
+			n.place(p)
+			n.events.compare(last, p)
+			last = p
+			on := membership.In(p.Base, n.id) || membership.In(p.Next, n.id) || membership.In(p.Target, n.id)
+			if placed && !on && p.Running == nil {
+				n.goOnce.Do(func() { n.wg.Go(n.depart) })
+			}
+			placed = placed || on
+		case <-n.ctx.Done():
+			return
+		}
+	}
+}
+
+func (n *Node) place(p *membership.Placement) {
+	places := make(map[string]string, len(p.Members))
+	for _, m := range p.Members {
+		places[m.ID] = m.Address
+	}
+	n.places.Store(&places)
+	id := transport.Identity{ClusterID: p.ClusterID, Member: n.id, Incarnation: n.inc, Version: p.Version}
+	if old := n.identity.Load(); old.Version == id.Version {
+		id.RingDigest = old.RingDigest
+	} else {
+		id.RingDigest = ringDigest(p)
+	}
+	n.identity.Store(&id)
+	n.engine.SetView(bridge.View(p))
+}
+
+// ringDigest covers both rings of a placement.
+func ringDigest(p *membership.Placement) uint64 {
+	var d uint64
+	for _, set := range [][]ring.Member{p.Base, p.Next} {
+		r, err := ring.New(p.Ring, set)
+		if err != nil {
+			return 0
+		}
+		d = d*31 + r.Digest()
+	}
+	return d
+}
+
+const registerTimeout = 2 * time.Second
+
+// register tells the log this incarnation, again if the log loses sight of it.
+func (n *Node) register() {
+	w := n.coord.Watch()
+	defer w.Close()
+	for {
+		p := n.coord.Placement()
+		m, ok := p.Member(n.id)
+		if !ok || m.Incarnation != n.inc || m.Address != n.addr {
+			ctx, done := context.WithTimeout(n.ctx, registerTimeout)
+			err := n.coord.Register(ctx, n.inc)
+			done()
+			var r *coordinator.Refusal
+			if errors.As(err, &r) && r.Code == membership.ErrBanned {
+				n.log.Error("this member was removed", "member", n.id, "error", err)
+				n.goOnce.Do(func() { close(n.removed) })
+				return
+			}
+			if err != nil {
+				n.log.Debug("not registered yet", "member", n.id, "error", err)
+				select {
+				case <-time.After(100 * time.Millisecond):
+				case <-n.ctx.Done():
+					return
+				}
+				continue
+			}
+		}
+		select {
+		case <-w.C():
+		case <-n.ctx.Done():
+			return
+		}
+	}
+}
+
+// depart hands everything over after this member was removed, and tells the leader that it may be let go.
+func (n *Node) depart() {
+	n.log.Info("removed from the ring, handing copies over", "member", n.id)
+	if err := n.handOver(n.ctx); err != nil {
+		return
+	}
+	if err := n.coord.Depart(n.ctx); err != nil && n.ctx.Err() == nil {
+		n.log.Warn("the leader did not let this member go", "member", n.id, "error", err)
+	}
+	close(n.removed)
+}
+
+const lookEvery = 20 * time.Millisecond
+
+// handOver waits until the engine holds nothing any more.
+func (n *Node) handOver(ctx context.Context) error {
+	for {
+		s, err := n.stats(ctx)
+		if err != nil {
+			return err
+		}
+		if s.Copies == 0 && s.Activations == 0 && s.HandingOver == 0 {
+			return nil
+		}
+		select {
+		case <-time.After(lookEvery):
+		case <-ctx.Done():
+			return fmt.Errorf("member %s still holds %d copies and %d activations: %w", n.id, s.Copies, s.Activations, ctx.Err())
+		}
+	}
+}
+
+func (n *Node) stats(ctx context.Context) (s core.Stats, err error) {
+	err = n.engine.Do(ctx, func(c *core.Core) { s = c.Stats() })
+	return s, err
+}
+
+// Leave removes this member from the cluster: it submits the change, goes on serving until its ranges have moved, and
+// hands over what it still holds. It returns when the removal is committed and the leader has let the member go; close it
+// then. If ctx ends first the change goes on, and the error says what is left.
+func (n *Node) Leave(ctx context.Context) error {
+	for {
+		p := n.coord.Placement()
+		if !membership.In(p.Target, n.id) {
+			break
+		}
+		if len(p.Target) == 1 {
+			return fmt.Errorf("leave as member %s: %w; stop it instead", n.id, ErrLastMember)
+		}
+		_, err := n.coord.Submit(ctx, coordinator.ChangeRequest{Remove: []string{n.id}, By: n.id, Why: "leave"})
+		var r *coordinator.Refusal
+		if err == nil || errors.As(err, &r) && r.Code == membership.ErrInvalid {
+			break
+		}
+		if errors.As(err, &r) && r.Code != membership.ErrRunning {
+			return fmt.Errorf("leave as member %s: %w", n.id, err)
+		}
+		select { // another change runs: wait for it
+		case <-time.After(5 * lookEvery):
+		case <-ctx.Done():
+			return fmt.Errorf("leave as member %s: %w: %w", n.id, ctx.Err(), err)
+		}
+	}
+	select {
+	case <-n.removed:
+		return nil
+	case <-n.ctx.Done():
+		return ErrClosed
+	case <-ctx.Done():
+		s, _ := n.stats(n.ctx)
+		return fmt.Errorf("leave as member %s: %w; %d copies and %d activations are left, placement %s", n.id, ctx.Err(), s.Copies, s.Activations, n.coord.Placement())
+	}
+}

@@ -1,0 +1,119 @@
+package chainmail
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"chainmail/coordinator"
+	"chainmail/coordinator/membership"
+	"chainmail/engine/core"
+	"chainmail/engine/wire"
+	"chainmail/internal/bridge"
+	"chainmail/transport"
+)
+
+// handler takes what the transport gives to a node.
+type handler struct{ n *Node }
+
+func (h handler) opened() bool {
+	select {
+	case <-h.n.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// OnFrame gives a message to the engine. What comes before the engine is there, or claims another sender, is dropped.
+func (h handler) OnFrame(from transport.Peer, _ transport.Lane, _ uint8, payload []byte) {
+	if !h.opened() {
+		return
+	}
+	m, err := wire.Parse(payload, h.n.engine.Now())
+	switch {
+	case err != nil:
+		h.n.log.Warn("message cannot be read", "peer", from.Member, "error", err)
+	case m.From != from.Member || m.To != h.n.id:
+		h.n.log.Warn("message of another sender or receiver", "peer", from.Member, "member", m.From)
+	case !h.n.engine.Deliver(m):
+		if a, ok := m.Body.(*core.Ask); ok {
+			h.n.send(core.Message{From: h.n.id, To: m.From, FromInc: h.n.inc, Body: &core.Answer{ID: a.ID, Result: core.Result{Code: core.CodeOverloaded, Text: "member " + h.n.id + " has too many messages waiting"}}}, h.n.engine.Now())
+		}
+	}
+}
+
+func (h handler) OnRequest(ctx context.Context, _ transport.Peer, kind uint8, payload []byte) ([]byte, error) {
+	select {
+	case <-h.n.ready:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if kind >= coordinator.KindPropose && kind < coordinator.KindLast {
+		return h.n.coord.HandleRequest(ctx, kind, payload)
+	}
+	return h.n.handleRequest(ctx, kind, payload)
+}
+
+func (h handler) OnPeerDown(member string) {
+	if h.opened() {
+		h.n.engine.PeerLost(member)
+	}
+}
+
+// Admit refuses incarnations that were removed.
+func (h handler) Admit(peer transport.Identity, _ transport.Class) error {
+	if !h.opened() {
+		return nil
+	}
+	p := h.n.coord.Placement()
+	if slices.Contains(p.Banned, membership.Ban{Member: peer.Member, Incarnation: peer.Incarnation}) {
+		if m, ok := p.Member(peer.Member); !ok || m.Incarnation != peer.Incarnation {
+			return fmt.Errorf("member %s, incarnation %x, version %d: %w", peer.Member, peer.Incarnation, p.Version, transport.ErrRemoved)
+		}
+	}
+	return nil
+}
+
+func (h handler) ErrorCode(err error) uint16 { return coordinator.ErrorCode(err) }
+
+// requester lets the coordinator ask others over the transport; coded errors come back as what they were.
+type requester struct{ t *transport.Transport }
+
+func (r requester) Request(ctx context.Context, addr string, kind uint8, payload []byte) ([]byte, error) {
+	b, _, err := r.t.Request(ctx, addr, kind, payload)
+	return b, decoded(err)
+}
+
+func decoded(err error) error {
+	var re *transport.RemoteError
+	if errors.As(err, &re) {
+		if known := coordinator.ErrorOf(re.Code); known != nil {
+			return fmt.Errorf("%s: %w", re.Text, known)
+		}
+	}
+	return err
+}
+
+var laneOf = [...]transport.Lane{wire.Messages: transport.Messages, wire.Replication: transport.Replication, wire.Bulk: transport.Bulk}
+
+// send gives a message to the transport. A caller's message that could not be sent was not run: it is routed again.
+func (n *Node) send(m core.Message, now core.Time) {
+	k := m.Body.Kind()
+	err := n.transport.SendFunc(m.To, laneOf[wire.LaneOf(k)], uint8(k), func(dst []byte) []byte { return wire.Append(dst, &m, now) })
+	if err == nil {
+		return
+	}
+	if a, ok := m.Body.(*core.Ask); ok && a.ID != 0 && n.engine != nil {
+		n.engine.Deliver(core.Message{From: m.To, To: n.id, Body: &core.Answer{ID: a.ID, Result: core.Result{Code: core.CodeRedirect, Text: err.Error()}}})
+	}
+}
+
+// report tells the log what the engine reports.
+func (n *Node) report(ctx context.Context, r core.Report) error {
+	return n.coord.Report(ctx, []membership.Report{{Member: n.id, Incarnation: n.inc, Step: r.Step, What: bridge.What(r.What)}})
+}
+
+// wantView gives the engine the newest placement of the local log again.
+func (n *Node) wantView() { n.engine.SetView(bridge.View(n.coord.Placement())) }

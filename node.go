@@ -1,0 +1,229 @@
+package chainmail
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"chainmail/coordinator"
+	"chainmail/coordinator/membership"
+	"chainmail/engine"
+	"chainmail/engine/core"
+	"chainmail/engine/kinds"
+	"chainmail/engine/store"
+	"chainmail/transport"
+)
+
+// Node is one running member.
+//
+//	goroutine   started by  ended by                   waited for by
+//	follow      Start       Close                      Close
+//	register    Start       Close                      Close
+//	depart      follow      Close, or being let go     Close
+//	and those of transport, coordinator and engine     Close
+type Node struct {
+	cfg     Config
+	id      string
+	addr    string
+	inc     uint64
+	log     hclog.Logger
+	ctx     context.Context
+	stop    context.CancelFunc
+	wg      sync.WaitGroup
+	ready   chan struct{} // closed when the parts below are there
+	started time.Time
+
+	transport *transport.Transport
+	coord     *coordinator.Coordinator
+	engine    *engine.Engine
+	store     *store.Bolt
+
+	identity atomic.Pointer[transport.Identity]
+	places   atomic.Pointer[map[string]string] // member -> address
+	events   events
+
+	removed   chan struct{} // closed when the cluster has let this member go
+	goOnce    sync.Once
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// Start starts a member. It does not wait for the cluster: see Ready and WaitReady. ctx bounds the start alone.
+func Start(ctx context.Context, cfg Config) (*Node, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	id, err := cfg.nodeID()
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{cfg: cfg, id: id, log: cfg.Logger, ready: make(chan struct{}), removed: make(chan struct{}), started: time.Now()}
+	n.ctx, n.stop = context.WithCancel(context.Background())
+	n.events.init()
+	n.identity.Store(&transport.Identity{Member: id})
+	n.places.Store(&map[string]string{})
+	if err := n.open(ctx); err != nil {
+		n.Close()
+		return nil, fmt.Errorf("start member %s: %w", id, err)
+	}
+	close(n.ready)
+	n.wg.Go(n.follow)
+	n.wg.Go(n.register)
+	if cfg.Dev {
+		if err := n.coord.Bootstrap(map[string]string{n.id: n.addr}, true); err != nil {
+			n.Close()
+			return nil, err
+		}
+		if err := n.WaitReady(ctx); err != nil {
+			n.Close()
+			return nil, err
+		}
+	}
+	return n, nil
+}
+
+// open opens the parts in the order in which they need each other.
+func (n *Node) open(ctx context.Context) error {
+	var saved *core.Saved
+	boot := uint64(1)
+	if n.cfg.Store == StoreBolt {
+		b, err := store.Open(filepath.Join(n.cfg.DataDir, "copies.db"), n.id)
+		if err != nil {
+			return err
+		}
+		n.store, n.inc, boot = b, b.Incarnation(), b.Boot()
+		if saved, err = b.Load(); err != nil {
+			return err
+		}
+		if len(b.Corrupt) > 0 {
+			return fmt.Errorf("%d copies do not match their checksums, first %s: %w; move %s away: the member then fills from the others", len(b.Corrupt), b.Corrupt[0], store.ErrDamaged, n.cfg.DataDir)
+		}
+	} else {
+		var b [8]byte
+		rand.Read(b[:])
+		n.inc = binary.BigEndian.Uint64(b[:]) | 1
+	}
+	if err := n.listen(ctx); err != nil {
+		return err
+	}
+	if err := n.openCoordinator(); err != nil {
+		return err
+	}
+	return n.openEngine(saved, boot)
+}
+
+func (n *Node) listen(ctx context.Context) error {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", n.cfg.BindAddr)
+	if err != nil {
+		return err
+	}
+	if n.addr, err = n.cfg.advertised(l); err != nil {
+		l.Close()
+		return err
+	}
+	tc := transport.Config{Listener: l, Advertise: n.addr, Handler: handler{n}, Logger: n.log,
+		Identity: func() transport.Identity { return *n.identity.Load() },
+		Resolve:  func(m string) (string, bool) { a, ok := (*n.places.Load())[m]; return a, ok }}
+	if n.cfg.TLS.CAFile != "" {
+		roots, cert, err := n.cfg.TLS.load()
+		if err != nil {
+			l.Close()
+			return err
+		}
+		tc.TLS = &transport.TLS{Cluster: n.cfg.ClusterName, Roots: roots, Certificate: cert, AnyRole: n.cfg.TLS.AnyRole}
+	}
+	n.identity.Store(&transport.Identity{Member: n.id, Incarnation: n.inc})
+	if n.transport, err = transport.New(tc); err != nil {
+		l.Close()
+	}
+	return err
+}
+
+func (n *Node) openCoordinator() error {
+	dir := ""
+	if n.cfg.DataDir != "" {
+		dir = filepath.Join(n.cfg.DataDir, "raft")
+	}
+	var err error
+	n.coord, err = coordinator.Open(coordinator.Config{
+		Self:    membership.Member{ID: n.id, Address: n.addr, HTTP: n.cfg.HTTPAddr, Zone: n.cfg.Zone, Weight: n.cfg.Weight, NonVoter: n.cfg.NonVoter},
+		DataDir: dir, Streams: n.transport.RaftLayer(), Requests: requester{n.transport}, ClusterName: n.cfg.ClusterName,
+		BootstrapExpect: n.cfg.BootstrapExpect, RetryJoin: n.cfg.RetryJoin, RetryInterval: n.cfg.RetryInterval,
+		MaxVoters: n.cfg.Membership.MaxVoters, DownAfter: n.cfg.Membership.DownAfter, RemoveDownAfter: max(n.cfg.Membership.RemoveDownAfter, 0),
+		Ring: n.cfg.Ring, Replicas: n.cfg.Replicas, Limits: n.cfg.Transfer,
+		Heartbeat: n.cfg.Raft.Heartbeat, SnapshotThreshold: n.cfg.Raft.SnapshotThreshold, TrailingLogs: n.cfg.Raft.TrailingLogs, Logger: n.log,
+	})
+	return err
+}
+
+// idleAfter ends activations of the built-in types that nobody has asked for so long; the copies stay.
+const idleAfter = 5 * time.Minute
+
+func (n *Node) openEngine(saved *core.Saved, boot uint64) error {
+	ec := engine.Config{
+		Core: core.Config{Self: n.id, Incarnation: n.inc, Boot: boot, Types: map[string]core.TypeConfig{kinds.KV: {Idle: idleAfter}, kinds.Counter: {Idle: idleAfter}},
+			Limits: core.Limits{Held: n.cfg.Limits.Held, HeldBytes: n.cfg.Limits.HeldBytes, Mailbox: n.cfg.Limits.Mailbox, State: n.cfg.Limits.State}},
+		Saved: saved, Runner: engine.Kinds(kinds.Builtin()), Send: n.send, Report: n.report, WantView: n.wantView, Logger: n.log,
+	}
+	if n.store != nil {
+		ec.Store = n.store
+	}
+	var err error
+	n.engine, err = engine.Start(ec)
+	return err
+}
+
+// Close stops the member as it is, without leaving the cluster. It returns within 5 seconds and may be called twice.
+func (n *Node) Close() error {
+	n.closeOnce.Do(func() {
+		n.stop()
+		var errs []error
+		if n.coord != nil {
+			errs = append(errs, n.coord.Close())
+		}
+		if n.transport != nil {
+			errs = append(errs, n.transport.Close())
+		}
+		n.wg.Wait()
+		if n.engine != nil {
+			errs = append(errs, n.engine.Close())
+		}
+		if n.store != nil {
+			errs = append(errs, n.store.Close())
+		}
+		n.events.close()
+		n.closeErr = errors.Join(errs...)
+	})
+	return n.closeErr
+}
+
+// ID, Addr and Incarnation say who this member is: Addr is what others dial.
+func (n *Node) ID() string { return n.id }
+
+// Addr is described at ID.
+func (n *Node) Addr() string { return n.addr }
+
+// Incarnation is described at ID.
+func (n *Node) Incarnation() uint64 { return n.inc }
+
+// Coordinator gives the member's part in the log: changes, placements, Raft's state.
+func (n *Node) Coordinator() *coordinator.Coordinator { return n.coord }
+
+// Removed is closed when this member was removed from the cluster and has handed over what it held. It can then be closed.
+func (n *Node) Removed() <-chan struct{} { return n.removed }
+
+// Failed is closed when the store has failed: the member must be closed. Err says why.
+func (n *Node) Failed() <-chan struct{} { return n.engine.Failed() }
+
+// Err is described at Failed.
+func (n *Node) Err() error { return n.engine.Err() }
