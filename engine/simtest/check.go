@@ -1,135 +1,213 @@
 package simtest
 
 import (
-	"bytes"
-	"cmp"
-	"encoding/binary"
 	"fmt"
 	"hash/fnv"
 	"slices"
-	"time"
 
 	"chainmail/coordinator/membership"
 	"chainmail/engine/core"
 )
 
-// history is what callers have seen of one list. A list that only grows is linearizable exactly if all that was
-// observed are prefixes of one another, each observation is at least as long as every one that was complete before
-// its call began, an append's own number is the last of what it observed, and no number is there twice.
-type history struct {
-	key      core.Key
-	longest  []byte // observed and answered
-	bare     []byte // longest of all, local reads too
-	attempts int
-	acked    map[uint32]bool
-	refused  map[uint32]bool // answered as certainly not run
+// checks holds the run to its invariants, event by event.
+type checks struct {
+	s      *Sim
+	keys   map[core.Key]*history
+	order  []*history // of keys, in the order in which they were first used
+	gens   []int      // by the number of a key: how many histories of it were filled
+	stamps map[stampOf]stored
 }
 
-func (s *Sim) history(k core.Key) *history {
-	h := s.keys[k]
-	if h == nil {
-		h = &history{key: k, acked: map[uint32]bool{}, refused: map[uint32]bool{}}
-		s.keys[k] = h
+type stampOf struct {
+	key   core.Key
+	stamp core.Stamp
+}
+
+// stored is the state that a stamp means.
+type stored struct {
+	digest uint64
+	gone   bool // a delete
+}
+
+func (c *checks) init(s *Sim) {
+	*c = checks{s: s, keys: map[core.Key]*history{}, gens: make([]int, s.o.Load.Keys), stamps: map[stampOf]stored{}}
+}
+
+// kindOf gives the actor type of the n-th key.
+func (o Options) kindOf(n int) string {
+	if !o.Load.Others {
+		return "list"
 	}
-	return h
+	t := [...]string{"list", "act", "cnt", "reg", "list", "box"}[n%6]
+	if t == "box" && !o.Load.Deletes {
+		return "list"
+	}
+	return t
 }
 
-func (h *history) unknown(*op) {}
-
-func (h *history) answered(s *Sim, o *op, r core.Result) {
-	if r.Code != core.CodeOK {
-		if !o.read && (r.Code == core.CodeUnavailable || r.Code == core.CodeOverloaded || r.Code == core.CodeRejected || r.Code == core.CodeRedirect) {
-			h.refused[o.id] = true
+// pick gives the history of the n-th key, or of the one that takes its place when that has grown too long to be checked.
+func (c *checks) pick(n int) *history {
+	for {
+		k := core.Key{Type: c.s.o.kindOf(n), Name: fmt.Sprintf("k%d.%d", n, c.gens[n])}
+		h := c.keys[k]
+		if h == nil {
+			h = newHistory(k)
+			c.keys[k] = h
+			c.order = append(c.order, h)
 		}
+		if !h.full() {
+			return h
+		}
+		c.gens[n]++
+	}
+}
+
+// all gives the histories of all keys.
+func (c *checks) all() []*history { return c.order }
+
+// made notes what a new call has to see.
+func (c *checks) made(o *op) {
+	h := c.keys[o.key]
+	o.least, o.floor = len(h.longest), h.newest
+}
+
+// answered takes the answer to a call.
+func (c *checks) answered(o *op, r core.Result) {
+	if c.s.o.Trouble.Loss {
 		return
 	}
-	list := r.Body
-	short, long := list, h.longest
-	if len(short) > len(long) {
-		short, long = long, short
-	}
-	if !bytes.HasPrefix(long, short) {
-		s.fail("FORK of %s: #%d saw %s, before %s was answered", o.key, o.id, ids(list), ids(h.longest))
+	h := c.keys[o.key]
+	if err := h.answered(o, r, c.s.Events); err != nil {
+		c.s.fail("%v", err)
 		return
 	}
-	if o.local {
-		return // may be old
-	}
-	if len(list) < o.least || !o.read && len(list) <= o.least {
-		s.fail("STALE: #%d of %s saw %s, but %d entries had been answered when it began", o.id, o.key, ids(list), o.least/4)
+	if r.Code != core.CodeOK || o.local {
 		return
 	}
-	if !o.read {
-		h.acked[o.id] = true
-		if binary.BigEndian.Uint32(list[len(list)-4:]) != o.id {
-			s.fail("append #%d of %s was answered with %s", o.id, o.key, ids(list))
-		}
+	purged := r.Stamp.IsZero() && c.deleted(o.key, o.floor)
+	if !purged && (r.Stamp.Less(o.floor) || o.writes() && o.tries == 1 && !o.floor.Less(r.Stamp)) {
+		c.s.fail("#%d of %s was answered with stamp %s, but %s had been answered when it began", o.id, o.key, r.Stamp, o.floor)
 	}
-	if len(list) > len(h.longest) {
-		h.longest = list
-	}
-}
-
-func ids(b []byte) string {
-	var out []uint32
-	for ; len(b) >= 4; b = b[4:] {
-		out = append(out, binary.BigEndian.Uint32(b))
-	}
-	return fmt.Sprint(out)
-}
-
-// final checks a whole history once nothing runs any more.
-func (h *history) final(s *Sim) {
-	seen := map[uint32]bool{}
-	for b := h.longest; len(b) >= 4; b = b[4:] {
-		id := binary.BigEndian.Uint32(b)
-		if seen[id] {
-			s.fail("append #%d of %s took effect twice: %s", id, h.key, ids(h.longest))
-		}
-		if h.refused[id] {
-			s.fail("append #%d of %s took effect though it was refused", id, h.key)
-		}
-		seen[id] = true
-	}
-	for id := range h.acked {
-		if !seen[id] {
-			s.fail("LOST: append #%d of %s was answered and is gone: %s", id, h.key, ids(h.longest))
-		}
+	if h.newest.Less(r.Stamp) {
+		h.newest = r.Stamp
+		c.held(h)
 	}
 }
 
-// checkHost looks at the copies that a step may have changed: no two states have one stamp.
-func (s *Sim) checkHost(h *host) {
-	s.hostChecks++
-	if s.hostChecks%17 != 0 { // the copies keep their stamps long enough to be met
+func (c *checks) deleted(k core.Key, s core.Stamp) bool { return c.stamps[stampOf{k, s}].gone }
+
+// held checks that what was answered of a key cannot be lost: of the key's set at the newest placement fewer members
+// that count lack it than a filling receiver has to ask.
+func (c *checks) held(h *history) {
+	l := &c.s.log
+	if c.s.o.Trouble.Loss || h.newest.IsZero() {
 		return
 	}
-	for _, r := range h.core.Snapshot() {
-		if r.Meta.Stamp.IsZero() {
-			continue
+	set := l.set(h.key)
+	var lack []string
+	for _, id := range set {
+		if l.lacks(id) {
+			continue // does not count for anything
 		}
-		if r.Meta.Promised.Less(r.Meta.Stamp.Epoch) {
-			s.fail("%s holds %s with stamp %s above its promise %s", h.id, r.Key, r.Meta.Stamp, r.Meta.Promised)
+		r := c.s.host(id).disk.records[h.key]
+		if r.Meta.Stamp.Less(h.newest) && !(c.deleted(h.key, h.newest) && h.newest.Epoch.Less(r.Meta.Promised)) {
+			lack = append(lack, id)
 		}
-		d := digest(r.Pages)
-		k := stampOf{r.Key, r.Meta.Stamp}
-		if old, ok := s.stamps[k]; ok && old != d {
-			s.fail("two states of %s have stamp %s: %s and at %s %s", r.Key, r.Meta.Stamp, old, h.id, d)
-		}
-		s.stamps[k] = d
+	}
+	if len(lack) >= core.R(len(set)) {
+		c.s.fail("%s of %s was answered, and %v of %v count without it at %s", h.newest, h.key, lack, set, l.p.String())
 	}
 }
 
-func digest(ps []core.Page) string {
+// put checks one change of a copy on a member's disk.
+func (c *checks) put(h *host, p *core.Put, before, after core.Record) {
+	if p.Key.Type == "@core" {
+		return
+	}
+	if p.Drop {
+		c.s.trace.add(c.s.now, "%s drops %s %s", h.id, p.Key, before.Meta.Stamp)
+	}
+	lower := after.Meta.Stamp.Less(before.Meta.Stamp)
+	switch {
+	case !p.Drop && after.Meta.Promised.Less(before.Meta.Promised):
+		c.s.fail("%s took its promise for %s back from %s to %s", h.id, p.Key, before.Meta.Promised, after.Meta.Promised)
+	case lower && !after.Meta.Stamp.IsZero():
+		c.s.fail("%s put %s of %s in the place of %s", h.id, after.Meta.Stamp, p.Key, before.Meta.Stamp)
+	case after.Meta.Promised.Less(after.Meta.Stamp.Epoch):
+		c.s.fail("%s holds %s with stamp %s above its promise %s", h.id, p.Key, after.Meta.Stamp, after.Meta.Promised)
+	}
+	if k := c.keys[p.Key]; lower && k != nil {
+		if len(before.Pages) == 0 && !p.Drop && k.newest.Less(before.Meta.Stamp) && slices.Contains(c.s.log.set(p.Key), h.id) {
+			k.newest = before.Meta.Stamp // a delete is purged only after it was committed, whoever knows
+		}
+		c.held(k)
+	}
+	for _, pg := range p.Pages {
+		if core.PageSum(pg.Name, pg.Data) != pg.Sum {
+			c.s.fail("%s stores page %q of %s with a wrong checksum", h.id, pg.Name, p.Key)
+		}
+	}
+	if before.Meta.Stamp != after.Meta.Stamp && !after.Meta.Stamp.IsZero() {
+		c.stamped(h, after)
+	}
+}
+
+// stamped checks that one stamp means one state wherever it is stored.
+func (c *checks) stamped(h *host, r core.Record) {
+	is := stored{digest(r.Pages), len(r.Pages) == 0}
+	k := stampOf{r.Key, r.Meta.Stamp}
+	if was, ok := c.stamps[k]; ok && was != is {
+		c.s.fail("two states of %s have stamp %s: %x, and at %s %x", r.Key, r.Meta.Stamp, was.digest, h.id, is.digest)
+	}
+	c.stamps[k] = is
+}
+
+// digest stands for pages: their sums stand for their bytes.
+func digest(ps []core.Page) uint64 {
 	f := fnv.New64a()
 	for _, p := range ps {
-		fmt.Fprintf(f, "%s %s %x|", p.Name, p.Stamp, p.Data)
+		fmt.Fprintf(f, "%s %s %x|", p.Name, p.Stamp, p.Sum)
 	}
-	return fmt.Sprintf("%x", f.Sum64())
+	return f.Sum64()
 }
 
-// checkPlacement holds the log to its own rules.
-func (s *Sim) checkPlacement(old, p *membership.Placement) {
+// state remembers what a handler was given; the check says whether somebody has changed it meanwhile.
+func (c *checks) state(e *core.Execute) (check func()) {
+	sum := func() (n uint64) {
+		for _, p := range e.State {
+			n += uint64(core.PageSum(p.Name, p.Data))<<8 + p.Stamp.Seq
+		}
+		return n
+	}
+	was := sum()
+	return func() {
+		if sum() != was {
+			c.s.fail("the state of %s was changed while a handler ran on it", e.Key)
+		}
+	}
+}
+
+// view checks that a member goes by a placement that the log has had.
+func (c *checks) view(h *host, v *core.View) {
+	all := c.s.log.views
+	if v.Revision == 0 || v.Revision > uint64(len(all)) || all[v.Revision-1].String() != v.String() {
+		c.s.fail("%s goes by %s, which the log never had", h.id, v)
+	}
+}
+
+// stepped checks the bounds after a step.
+func (c *checks) stepped(h *host) {
+	st := h.core.Stats()
+	if st.Held < 0 || st.HeldBytes < 0 {
+		c.s.fail("%s counts %d messages of %d bytes that wait", h.id, st.Held, st.HeldBytes)
+	}
+	if most := c.s.o.Cluster.Limits.Held; most > 0 && st.Held > most && c.s.counts(sweepHolds) {
+		c.s.fail("%s holds %d messages; at most %d are allowed", h.id, st.Held, most)
+	}
+}
+
+// placed holds the log to its own rules.
+func (c *checks) placed(old, p *membership.Placement) {
 	diff := 0
 	for _, m := range p.Base {
 		if !membership.In(p.Next, m.ID) {
@@ -141,105 +219,27 @@ func (s *Sim) checkPlacement(old, p *membership.Placement) {
 			diff++
 		}
 	}
-	if diff > 1 || (diff == 0) != (p.Stage == membership.StageStable) || p.Version < old.Version || p.Revision != old.Revision+1 {
-		s.fail("placement %s after %s", p, old)
+	if diff > 1 || (diff == 0) != (p.Stage == membership.StageStable) || p.Version < old.Version || p.Revision != old.Revision+1 || int(p.Revision) != len(c.s.log.views) {
+		c.s.fail("placement %s after %s", p, old)
+	}
+	if p.Version != old.Version || !slices.Equal(p.Base, old.Base) {
+		for _, h := range c.order {
+			c.held(h)
+		}
 	}
 }
 
-// quiet says whether all is served: no call open, no change running, everybody complete, nothing left to hand over, and
-// the copies of every key equal on its set and nowhere else.
-func (s *Sim) quiet() bool { return s.unquiet() == "" }
-
-func (s *Sim) unquiet() string {
-	if s.now < s.healed.Add(11*time.Second) {
-		return "not long healed"
+// final checks all histories once nothing runs any more.
+func (c *checks) final() {
+	if c.s.o.Trouble.Loss {
+		return
 	}
-	if n := len(s.calls); n > 0 {
-		return fmt.Sprintf("%d calls are open", n)
-	}
-	p := &s.log.p
-	if p.Running != nil {
-		return fmt.Sprintf("change %s runs, %s, %v", p.Running.ID, p, membership.Waiting(p))
-	}
-	v := s.log.newest()
-	for _, h := range s.hosts {
-		if !h.up() {
-			return h.id + " is down"
+	for _, h := range c.order {
+		if c.s.bad != nil {
+			return
 		}
-		st := h.core.Stats()
-		if st.Revision != v.Revision {
-			return fmt.Sprintf("%s is at revision %d of %d", h.id, st.Revision, v.Revision)
+		if err := h.final(); err != nil {
+			c.s.fail("%v", err)
 		}
-		m, _ := v.Member(h.id)
-		if m.Refilling || m.Down || m.Incarnation != h.inc {
-			return fmt.Sprintf("%s is %+v", h.id, m)
-		}
-	}
-	return s.unequal()
-}
-
-// unequal names a key whose copies differ within its set, or are left outside.
-func (s *Sim) unequal() string {
-	want := map[core.Key]string{}
-	for _, h := range s.hosts {
-		for _, r := range h.core.Snapshot() {
-			if r.Meta.Stamp.IsZero() {
-				continue
-			}
-			e := h.core.Explain(r.Key)
-			if !slices.Contains(e.Base, h.id) {
-				return fmt.Sprintf("%s still holds %s of %v", h.id, r.Key, e.Base)
-			}
-			d := r.Meta.Stamp.String() + " " + digest(r.Pages)
-			if old, ok := want[r.Key]; ok && old != d {
-				return fmt.Sprintf("copies of %s differ: %s, and at %s %s", r.Key, old, h.id, d)
-			}
-			want[r.Key] = d
-		}
-	}
-	for _, k := range sortedKeysOf(s.keys) {
-		if len(s.keys[k].longest) == 0 {
-			continue
-		}
-		for _, h := range s.hosts {
-			e := h.core.Explain(k)
-			if slices.Contains(e.Base, h.id) && e.Copy.Stamp.IsZero() {
-				return fmt.Sprintf("%s of %v holds nothing of %s", h.id, e.Base, k)
-			}
-		}
-	}
-	return ""
-}
-
-func sortedKeysOf(m map[core.Key]*history) []core.Key {
-	out := make([]core.Key, 0, len(m))
-	for k := range m {
-		out = append(out, k)
-	}
-	slices.SortFunc(out, func(a, b core.Key) int { return cmp.Compare(a.Name, b.Name) })
-	return out
-}
-
-func sortedCalls(m map[callID]*op) []callID {
-	out := make([]callID, 0, len(m))
-	for k := range m {
-		out = append(out, k)
-	}
-	slices.SortFunc(out, func(a, b callID) int { return cmp.Compare(a.id, b.id) })
-	return out
-}
-
-func (s *Sim) lastReads() {
-	for _, k := range sortedKeysOf(s.keys) {
-		s.invoke(s.hosts[s.rand.IntN(len(s.hosts))], &op{key: k, read: true, final: true}, callLimit)
-	}
-}
-
-func (s *Sim) finalChecks() {
-	if s.bad == nil && len(s.calls) > 0 {
-		s.fail("%d last reads were not answered", len(s.calls))
-	}
-	for _, k := range sortedKeysOf(s.keys) {
-		s.keys[k].final(s)
 	}
 }

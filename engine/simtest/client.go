@@ -1,54 +1,62 @@
 package simtest
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"time"
 
 	"chainmail/engine/core"
 )
 
 // client calls random keys at random members, one call at a time.
-type client struct {
-	s    *Sim
-	n    int
-	busy bool
-}
+type client struct{ s *Sim }
 
-// callID names a call: the host's process and the core's number.
+// callID names a call: the host's process and the core's number, which begins anew with each process.
 type callID struct {
 	host string
 	run  int
 	id   uint64
 }
 
-// op is one call under way.
+// op is one call of a client, with all its tries.
 type op struct {
-	id     uint32 // unique in the run: what an append puts into the list
-	key    core.Key
-	read   bool
-	local  bool
-	delete bool
-	least  int // the longest list that was answered before this call began
-	gen    int
-	begin  core.Time
-	limit  core.Time
-	client *client
-	final  bool
+	id      uint32 // unique in the run: what a write leaves in the state
+	key     core.Key
+	method  string
+	local   bool
+	client  *client
+	final   bool
+	tries   int
+	begin   int        // event in which it was made first
+	limit   core.Time  // of this try
+	least   int        // entries of a list that had been answered when it was made
+	floor   core.Stamp // the newest stamp that had been answered then
+	request string     // request id, "" for none
 }
+
+func (o *op) reads() bool  { return o.method == get }
+func (o *op) writes() bool { return o.method != get && o.method != refuse }
+
+// loadAfterHeal is how long callers go on in the second phase.
+const loadAfterHeal = 10 * time.Second
+
+// maxTries is how often a call with an unknown outcome is made.
+const maxTries = 4
 
 func (c *client) next() {
 	s := c.s
-	s.after(s.exp(s.o.CallGap), func() {
-		if s.calm && s.now.Add(0) > s.healed.Add(10*time.Second) {
+	s.after(s.exp(s.o.Load.Gap), func() {
+		if s.calm && s.now > s.healed.Add(loadAfterHeal) {
 			return // the last phase needs no more load
 		}
 		c.call()
 	})
 }
 
-func (c *client) call() {
-	s := c.s
+// anyUp draws a member that runs, nil if none does.
+func (s *Sim) anyUp() *host {
 	var up []*host
 	for _, h := range s.hosts {
 		if h.up() && s.now >= h.awake {
@@ -56,50 +64,80 @@ func (c *client) call() {
 		}
 	}
 	if len(up) == 0 {
+		return nil
+	}
+	return up[s.rand.IntN(len(up))]
+}
+
+func (c *client) call() {
+	s := c.s
+	h := s.anyUp()
+	if h == nil {
 		c.next()
 		return
 	}
-	k := core.Key{Type: "list", Name: fmt.Sprint("k", s.rand.IntN(s.o.Keys))}
-	o := &op{key: k, read: s.chance(0.4), client: c}
-	o.local = o.read && s.chance(0.1)
-	s.invoke(up[s.rand.IntN(len(up))], o, callLimit)
+	hist := s.checks.pick(s.rand.IntN(s.o.Load.Keys))
+	o := &op{key: hist.key, method: s.method(hist.key.Type), client: c}
+	o.local = o.reads() && hist.grows && s.chance(0.1)
+	s.invoke(h, o, s.o.Load.Limit)
 }
 
+// method draws what is called.
+func (s *Sim) method(typ string) string {
+	switch x := s.rand.Float64(); {
+	case x < 0.4:
+		return get
+	case x < 0.42:
+		return refuse
+	case x < 0.47 && s.o.Load.Deletes && typ != "list" && typ != "act":
+		return del
+	}
+	return map[string]string{"list": app, "act": app, "box": app, "cnt": add, "reg": set}[typ]
+}
+
+// invoke makes a call, or makes one again.
 func (s *Sim) invoke(h *host, o *op, limit time.Duration) {
-	s.callSeq++
-	o.id = s.callSeq
-	o.begin, o.limit = s.now, s.now.Add(limit)
-	hist := s.history(o.key)
-	o.least = len(hist.longest)
-	if !o.read {
-		hist.attempts++
-	}
-	id := callID{h.id, h.run, uint64(o.id)}
-	s.calls[id] = o
-	method, body := "append", binary.BigEndian.AppendUint32(nil, o.id)
-	if o.read {
-		method, body = "get", nil
-	}
-	s.trace.add(s.now, "call#%d at %s: %s %s", o.id, h.id, method, o.key)
-	h.step(&core.Call{ID: uint64(o.id), Key: o.key, Method: method, Body: body, ReadLocal: o.local, Deadline: o.limit})
-	s.after(limit+2*tickEvery+time.Millisecond, func() {
-		if _, open := s.calls[id]; open && h.up() && h.run == id.run && s.now >= h.awake && len(h.queue) == 0 && !h.syncing {
-			s.fail("call #%d of %s at %s was not answered by its deadline", o.id, o.key, h.id)
+	o.tries++
+	if o.tries == 1 {
+		s.made++
+		o.id, o.begin = s.made, s.Events
+		if s.o.Load.Retries {
+			o.request = fmt.Sprint("r", o.id)
 		}
-	})
+		s.checks.made(o)
+	}
+	o.limit = s.now.Add(limit)
+	h.calls++
+	id := callID{h.id, h.run, h.calls}
+	s.calls[id] = o
+	var body []byte
+	if o.writes() {
+		body = binary.BigEndian.AppendUint32(nil, o.id)
+	}
+	s.trace.add(s.now, "call#%d at %s: %s %s, the process's %d", o.id, h.id, o.method, o.key, id.id)
+	h.step(&core.Call{ID: id.id, Key: o.key, Method: o.method, Body: body, RequestID: o.request, ReadLocal: o.local, Deadline: o.limit})
+	s.after(limit+2*tickEvery+time.Millisecond, func() { s.overdue(h, id, 0) })
 }
 
-// execute is the actor: a list to which calls append their number.
-func execute(e *core.Execute) *core.Executed {
-	list := e.State["v"].Data
-	done := &core.Executed{Activation: e.Activation, Seq: e.Seq}
-	if e.Method == "append" {
-		next := append(append([]byte{}, list...), e.Body...)
-		done.Changes = []core.Change{{Name: "v", Data: next}, {Name: "n", Data: e.Body}}
-		list = next
+// overdueLooks is how often a call that is late is looked at while the disk is busy: syncs are short, answers wait for one
+// that is under way and the next.
+const overdueLooks = 8
+
+// overdue looks at a call whose deadline and two ticks have passed. A process that pauses or whose disk is busy cannot
+// answer; it is looked at again.
+func (s *Sim) overdue(h *host, id callID, looks int) {
+	o, open := s.calls[id]
+	if !open || h.run != id.run {
+		return
 	}
-	done.Body = list
-	return done
+	switch {
+	case s.now < h.awake || len(h.queue) > 0 || timeLeft(s.now, h.synced) > s.o.Disk.Fsync:
+		looks = 0
+	case !h.syncing || looks >= overdueLooks:
+		s.fail("call #%d of %s at %s was not answered by its deadline", o.id, o.key, h.id)
+		return
+	}
+	s.after(max(s.o.Disk.Fsync, 2*tickEvery), func() { s.overdue(h, id, looks+1) })
 }
 
 // replied takes a call's answer.
@@ -107,14 +145,31 @@ func (s *Sim) replied(h *host, r *core.Reply) {
 	id := callID{h.id, h.run, r.ID}
 	o, ok := s.calls[id]
 	if !ok {
-		s.fail("call #%d at %s was answered twice, or never made", r.ID, h.id)
+		s.fail("call %d at %s was answered twice, or never made", r.ID, h.id)
 		return
 	}
 	delete(s.calls, id)
-	s.trace.add(s.now, "answer to #%d: %s %s %s len %d", o.id, r.Result.Code, r.Result.Text, r.Result.Stamp, len(r.Result.Body)/4)
-	s.history(o.key).answered(s, o, r.Result)
-	if o.final && r.Result.Code != core.CodeOK {
-		s.fail("last read of %s: %s %s", o.key, r.Result.Code, r.Result.Text)
+	s.trace.add(s.now, "answer to #%d: %s %s %s len %d", o.id, r.Result.Code, r.Result.Text, r.Result.Stamp, len(r.Result.Body))
+	if r.Result.Code == core.CodeUnknownOutcome && o.request != "" && o.tries < maxTries {
+		if again := s.anyUp(); again != nil {
+			s.after(s.between(0, 50*time.Millisecond), func() {
+				if again.up() {
+					s.invoke(again, o, s.o.Load.Limit)
+					return
+				}
+				s.over(o, r.Result)
+			})
+			return
+		}
+	}
+	s.over(o, r.Result)
+}
+
+// over ends a call of a client.
+func (s *Sim) over(o *op, r core.Result) {
+	s.checks.answered(o, r)
+	if o.final && r.Code != core.CodeOK {
+		s.fail("last read of %s: %s %s", o.key, r.Code, r.Text)
 	}
 	if o.client != nil {
 		o.client.next()
@@ -127,12 +182,29 @@ func (s *Sim) dropCalls(h *host) {
 		if id.host == h.id {
 			o := s.calls[id]
 			delete(s.calls, id)
-			if !o.read {
-				s.history(o.key).unknown(o)
-			}
-			if o.client != nil {
-				o.client.next()
-			}
+			s.over(o, core.Result{Code: core.CodeUnknownOutcome, Text: "the process died"})
 		}
+	}
+}
+
+func sortedCalls(m map[callID]*op) []callID {
+	out := make([]callID, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.SortFunc(out, func(a, b callID) int {
+		return cmp.Or(cmp.Compare(a.host, b.host), cmp.Compare(a.run, b.run), cmp.Compare(a.id, b.id))
+	})
+	return out
+}
+
+// lastReads reads each key once more when all is quiet, one after the other.
+func (s *Sim) lastReads() {
+	for i, h := range s.checks.all() {
+		s.after(time.Duration(i)*lastGap, func() {
+			s.invoke(s.hosts[s.rand.IntN(len(s.hosts))], &op{key: h.key, method: get, final: true}, lastLimit)
+			s.toRead--
+		})
+		s.toRead++
 	}
 }

@@ -2,12 +2,25 @@
 // coordinator/membership, exactly as in production, against an adversarial log, network and disk. One seed gives one run:
 // the same trace, event by event.
 //
-// A run has two phases. In the first one messages are lost, doubled, delayed and cut off, members crash with and without
-// their memory, pause, learn placements late or skip them, and changes are submitted, aborted and retargeted. In the
-// second one everything heals, and everything must be served: every call answered, the change finished, all copies of
-// a key equal on its replica set and nowhere else.
+// A run has two phases. In the first one messages are lost, doubled, delayed, clogged and cut off, members crash with and
+// without their memory, pause, have slow disks, learn placements late or skip them, proposals are lost, late or doubled,
+// and changes are submitted, paused, aborted and retargeted. In the second one everything heals, and everything must be
+// served: every call answered, the change finished, all copies of a key equal on its replica set and nowhere else.
 //
-// Checked throughout: no two states have one stamp, promises and stamps of a copy never go back within an incarnation
-// but by a legal drop, each call is answered exactly once and in time. Checked of each key's history: it is
-// linearizable. The keys are append-only lists, whose observations decide this without a search (check.go).
+// Checked throughout (check.go):
+//   - no two states have one stamp;
+//   - promises and stamps of a copy never go back within an incarnation, but by a drop or discard where that is legal;
+//   - what was answered stays held: fewer than R(S) counting members of a key's set lack the newest answered stamp;
+//   - stamps of answers follow real time;
+//   - placements form one sequence, and bounds on what is held are kept;
+//   - each call is answered exactly once and in time.
+//
+// Checked of each key's history (history.go): it is linearizable. Lists that only grow decide this without a search,
+// the other actors are given to porcupine.
+//
+// Loss runs (Options.Trouble.Loss) destroy more than the protocol tolerates: there only uniqueness, answering and the
+// end of the second phase are checked.
+//
+// Nothing here is safe for concurrent use; several Sims may run side by side. It is not a test of Raft, of sockets or of
+// stores, which have tests of their own.
 package simtest

@@ -25,57 +25,106 @@ func (s *Sim) every(mean time.Duration, do func()) {
 
 func (s *Sim) anyHost() *host { return s.hosts[s.rand.IntN(len(s.hosts))] }
 
+// faults starts what goes wrong in the first phase.
 func (s *Sim) faults() {
-	s.every(s.o.Changes, s.log.submit)
-	s.every(s.o.Cuts, func() {
-		a, b := s.anyHost(), s.anyHost()
-		if a == b {
-			return
-		}
-		s.Faults++
-		k := [2]string{a.id, b.id}
-		s.net.cut[k] = true
-		s.trace.add(s.now, "cut %s->%s", a.id, b.id)
-		s.after(s.between(50*time.Millisecond, 3*time.Second), func() { delete(s.net.cut, k) })
-	})
-	s.every(s.o.Pauses, func() {
-		h := s.anyHost()
-		if h.up() && s.now >= h.awake {
-			s.Faults++
-			h.awake = s.now.Add(s.between(50*time.Millisecond, 4*time.Second))
-			s.trace.add(s.now, "%s pauses until %s", h.id, at(h.awake))
-			if s.chance(0.5) {
-				s.after(s.between(0, time.Second), func() { s.log.mark(h, true) })
-				s.after(time.Duration(h.awake-s.now)+s.between(0, time.Second), func() { s.log.mark(h, false) })
-			}
-		}
-	})
-	s.every(s.o.WrongMarks, func() {
+	o := &s.o
+	s.every(o.Trouble.Changes, s.log.submit)
+	s.every(o.Trouble.Crashes, func() { s.crash(s.anyHost()) })
+	s.every(o.Trouble.Pauses, func() { s.pause(s.anyHost()) })
+	s.every(o.Trouble.WrongMarks, func() {
 		h := s.anyHost()
 		s.Faults++
 		s.log.mark(h, true)
 		s.after(s.between(10*time.Millisecond, 2*time.Second), func() { s.log.mark(h, false) })
 	})
-	s.every(s.o.Crashes, func() { s.crash(s.anyHost()) })
+	s.every(o.Net.Cuts, func() { s.breakLink(s.net.cut, "cut", 3*time.Second) })
+	s.every(o.Net.Clogs, func() { s.breakLink(s.net.clog, "clog", 4*time.Second) })
+	s.every(o.Net.Isolations, func() { s.isolate(s.anyHost()) })
+	s.every(o.Log.Outages, func() {
+		s.Faults++
+		s.log.dead = s.now.Add(s.between(50*time.Millisecond, 3*time.Second))
+		s.trace.add(s.now, "the log has no leader until %s", at(s.log.dead))
+	})
+	s.every(o.Disk.Stalls, func() {
+		h := s.anyHost()
+		s.Faults++
+		h.stalled = s.now.Add(s.between(20*time.Millisecond, 2*time.Second))
+		s.trace.add(s.now, "the disk of %s hangs until %s", h.id, at(h.stalled))
+	})
 }
 
-// crash ends a member and starts it again later. In memory mode it does so only if no key's set has lost as many
-// members as it tolerates: beyond that nothing is promised.
-func (s *Sim) crash(h *host) {
-	if !h.up() || !s.o.Durable && !s.tolerates(h) {
+// breakLink cuts or clogs one direction between two members.
+func (s *Sim) breakLink(links map[link]core.Time, what string, most time.Duration) {
+	l := link{s.anyHost().id, s.anyHost().id}
+	if l.from == l.to {
 		return
 	}
 	s.Faults++
-	h.crash()
+	links[l] = s.now.Add(s.between(50*time.Millisecond, most))
+	s.trace.add(s.now, "%s %s->%s until %s", what, l.from, l.to, at(links[l]))
+}
+
+// isolate cuts all links of a member: to it, from it, or both. PeerLost tells some of its peers.
+func (s *Sim) isolate(h *host) {
+	s.Faults++
+	until := s.now.Add(s.between(50*time.Millisecond, 4*time.Second))
+	way := s.rand.IntN(3)
+	s.trace.add(s.now, "%s is isolated until %s, way %d", h.id, at(until), way)
+	for _, o := range s.hosts {
+		if o == h {
+			continue
+		}
+		if way != 1 {
+			s.net.cut[link{o.id, h.id}] = until
+		}
+		if way != 0 {
+			s.net.cut[link{h.id, o.id}] = until
+		}
+		if s.chance(0.3) {
+			o.later(s.between(0, 500*time.Millisecond), func() { o.step(&core.PeerLost{Member: h.id}) })
+		}
+	}
+	if s.chance(0.5) {
+		s.after(s.between(0, time.Second), func() { s.log.mark(h, true) })
+		s.after(timeLeft(s.now, until)+s.between(0, time.Second), func() { s.log.mark(h, false) })
+	}
+}
+
+// pause stops a process and lets it go on where it was: all timers and messages come to it late and at once.
+func (s *Sim) pause(h *host) {
+	if !h.up() || s.now < h.awake {
+		return
+	}
+	s.Faults++
+	h.awake = s.now.Add(s.between(50*time.Millisecond, 4*time.Second))
+	s.trace.add(s.now, "%s pauses until %s", h.id, at(h.awake))
+	if s.chance(0.5) {
+		s.after(s.between(0, time.Second), func() { s.log.mark(h, true) })
+		s.after(timeLeft(s.now, h.awake)+s.between(0, time.Second), func() { s.log.mark(h, false) })
+	}
+}
+
+// crash ends a member and starts it again later. Its memory is lost only if no key's set has lost as many members as it
+// tolerates, but for loss runs: beyond that nothing is promised.
+func (s *Sim) crash(h *host) {
+	if !h.up() {
+		return
+	}
+	wipe := !s.o.Cluster.Durable || s.chance(s.o.Trouble.Wipes)
+	if wipe && !s.o.Trouble.Loss && !s.log.tolerates(h) {
+		return
+	}
+	s.Faults++
+	h.crash(wipe)
 	s.after(s.between(0, 500*time.Millisecond), func() {
 		if !h.up() {
 			s.log.mark(h, true)
 		}
 	})
 	for _, o := range s.hosts {
-		if o != h && o.up() && s.chance(0.7) {
-			s.after(s.between(0, 200*time.Millisecond), func() {
-				if o.up() && !h.up() {
+		if o != h && s.chance(0.7) {
+			o.later(s.between(0, 200*time.Millisecond), func() {
+				if !h.up() {
 					o.step(&core.PeerLost{Member: h.id})
 				}
 			})
@@ -84,58 +133,55 @@ func (s *Sim) crash(h *host) {
 	s.after(s.between(10*time.Millisecond, 4*time.Second), h.start)
 }
 
-// tolerates says whether every range keeps enough members that remember: at most W-1 of S, and of what S and S' share,
-// may be without memory (the checker's rule for a crash).
-func (s *Sim) tolerates(h *host) bool {
-	v := s.log.newest()
-	if v == nil {
-		return false
-	}
-	without := map[string]bool{h.id: true}
-	for _, o := range s.hosts {
-		m, ok := v.Member(o.id)
-		if !o.up() || ok && (m.Refilling || m.Incarnation != o.inc) {
-			without[o.id] = true
-		}
-	}
-	p := &s.log.p
-	if !membership.In(p.Base, h.id) && !membership.In(p.Next, h.id) {
-		return true
-	}
-	n := 0
-	for id := range without {
-		if membership.In(p.Base, id) || membership.In(p.Next, id) {
-			n++
-		}
-	}
-	// The sets are subsets of the rings: counting all members of the rings is on the safe side.
-	least := min(s.o.Replicas, len(p.Base), len(p.Next))
-	return n <= core.W(least)-1
-}
-
 // heal ends all faults and starts the second phase.
 func (s *Sim) heal() {
 	s.calm = true
 	s.healed = s.now
 	s.trace.add(s.now, "all faults end")
-	clear(s.net.cut)
+	s.net.heal()
 	for _, h := range s.hosts {
-		h.awake = min(h.awake, s.now)
+		h.awake, h.stalled = min(h.awake, s.now), min(h.stalled, s.now)
 		run := h.run
 		s.after(0, func() { h.wake(run) })
 	}
-	var settle func()
-	settle = func() {
-		for _, h := range s.hosts {
-			if m, ok := s.log.p.Member(h.id); ok && m.Down && h.up() && m.Incarnation == h.inc {
-				s.log.mark(h, false)
-			}
-			if v := s.log.newest(); h.up() && h.seen < v.Revision {
-				s.log.tell(h, v)
-			}
+	s.settle()
+}
+
+// settleEvery is how often the second phase does what a log with a leader does: it clears marks, tells the newest placement
+// and drives the change.
+const settleEvery = 200 * time.Millisecond
+
+// lostAfter is when a person gives up what a loss run has destroyed.
+const lostAfter = 15 * time.Second
+
+func (s *Sim) settle() {
+	for _, h := range s.hosts {
+		if m, ok := s.log.p.Member(h.id); ok && m.Down && h.up() && m.Incarnation == h.inc {
+			s.log.mark(h, false)
 		}
-		s.log.drive()
-		s.after(200*time.Millisecond, settle)
+		if v := s.log.newest(); h.up() && h.seen < v.Revision {
+			s.log.tell(h, v)
+		}
 	}
-	settle()
+	if r := s.log.p.Running; r != nil && r.Paused {
+		s.log.apply(membership.Command{Resume: &membership.ChangeRef{ID: r.ID}})
+	}
+	if s.o.Trouble.Loss && s.now > s.healed.Add(lostAfter) {
+		s.declareLost()
+	}
+	s.log.drive()
+	s.after(settleEvery, s.settle)
+}
+
+// declareLost gives up what members that are still refilling have lost, as a person does.
+func (s *Sim) declareLost() {
+	var bans []membership.Ban
+	for _, m := range s.log.p.Members {
+		if m.Refilling {
+			bans = append(bans, membership.Ban{Member: m.ID, Incarnation: m.Incarnation})
+		}
+	}
+	if n := len(s.log.p.Lost); len(bans) > 0 && n == 0 {
+		s.log.apply(membership.Command{DeclareLost: &membership.DeclareLost{Bans: bans}})
+	}
 }

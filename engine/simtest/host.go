@@ -2,62 +2,72 @@ package simtest
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
+	"chainmail/coordinator/membership"
 	"chainmail/engine/core"
 )
 
 // host is one member: its process, its disk and what the log has told it.
 type host struct {
-	s        *Sim
-	id       string
-	core     *core.Core // nil while it is down
-	inc      uint64
-	boot     uint64
-	run      int          // number of the process: what an older one has under way is void
-	awake    core.Time    // paused until
-	queue    []core.Input // that came while it was paused
+	s      *Sim
+	id     string
+	member membership.Member // what it registers, but for the incarnation
+	core   *core.Core        // nil while it is down
+	inc    uint64            // 0: it has lost what it had and not begun anew
+	boot   uint64
+	run    int    // number of the process: what an older one has under way is void
+	calls  uint64 // made by this process
+
+	awake   core.Time    // paused until
+	queue   []core.Input // that came while it was paused
+	stalled core.Time    // its disk hangs until
+	synced  core.Time    // the last sync ends
+
 	disk     disk
-	seen     uint64 // newest revision that the log has given it
-	left     bool
 	out      []core.Effect // not carried out yet
 	syncing  bool
 	unsynced []core.Effect
+	seen     uint64 // newest revision that the log has given this process
 }
 
-// disk is what survives a crash.
-type disk struct {
-	view    *core.View
-	records map[core.Key]core.Record
-}
-
-func newHost(s *Sim, id string) *host {
-	return &host{s: s, id: id, disk: disk{records: map[core.Key]core.Record{}}}
+func newHost(s *Sim, n int) *host {
+	h := &host{s: s, id: fmt.Sprintf("m%d", n), disk: newDisk()}
+	h.member = membership.Member{ID: h.id, Address: h.id, Weight: 1}
+	if z := s.o.Cluster.Zones; z > 0 {
+		h.member.Zone = fmt.Sprintf("z%d", s.rand.IntN(z))
+	}
+	if s.o.Cluster.Weights {
+		h.member.Weight = 1 + s.rand.IntN(3)
+	}
+	return h
 }
 
 func (h *host) up() bool { return h.core != nil }
 
+// idle types end their activations soon, so that runs see many.
+var types = map[string]core.TypeConfig{
+	"list": {Idle: 700 * time.Millisecond}, "act": {Active: true}, "cnt": {Idle: 100 * time.Millisecond}, "reg": {Idle: 2 * time.Second}, "box": {Idle: 150 * time.Millisecond},
+}
+
 // start begins a process: with its disk, or with nothing and as a new incarnation.
 func (h *host) start() {
+	if h.up() {
+		return
+	}
 	h.run++
 	h.boot++
 	var saved *core.Saved
-	if h.inc == 0 || !h.s.o.Durable {
+	if h.inc == 0 {
 		h.inc = 1 + h.s.rand.Uint64N(1<<40)
-		h.disk = disk{records: map[core.Key]core.Record{}}
+		h.boot = 1
 	} else {
-		saved = &core.Saved{View: h.disk.view}
-		for _, r := range h.disk.records {
-			saved.Records = append(saved.Records, r)
-		}
-		slices.SortFunc(saved.Records, func(a, b core.Record) int {
-			return slices.Compare([]string{a.Key.Type, a.Key.Name}, []string{b.Key.Type, b.Key.Name})
-		})
+		saved = h.disk.saved()
 	}
-	h.core = core.New(core.Config{Self: h.id, Incarnation: h.inc, Boot: h.boot, Durable: h.s.o.Durable,
-		Types: map[string]core.TypeConfig{"list": {Idle: 700 * time.Millisecond}, "reg": {Idle: 100 * time.Millisecond}}}, h.s.now, saved)
-	h.seen, h.awake, h.queue, h.out, h.syncing, h.unsynced = 0, 0, nil, nil, false, nil
+	o := h.s.o.Cluster
+	h.core = core.New(core.Config{Self: h.id, Incarnation: h.inc, Boot: h.boot, Durable: o.Durable, Types: types, Limits: o.Limits}, h.s.now, saved)
+	h.seen, h.calls, h.awake, h.stalled = 0, 0, 0, 0
+	h.queue, h.out, h.syncing, h.unsynced = nil, nil, false, nil
 	h.s.trace.add(h.s.now, "%s starts, incarnation %x boot %d", h.id, h.inc, h.boot)
 	run := h.run
 	var tick func()
@@ -72,7 +82,7 @@ func (h *host) start() {
 	h.s.log.catchUp(h)
 }
 
-// register tells the log this incarnation until the placement lists it.
+// register tells the log this incarnation until the placement lists it. If it was banned the member begins anew.
 func (h *host) register() {
 	run := h.run
 	var again func()
@@ -80,23 +90,28 @@ func (h *host) register() {
 		if h.run != run || !h.up() || h.s.log.lists(h) {
 			return
 		}
-		h.s.log.register(h)
+		m := h.member
+		m.Incarnation = h.inc
+		h.s.log.propose(membership.Command{Register: &membership.Register{Member: m}}, func(r membership.Result) {
+			if r.Code == membership.ErrBanned && h.run == run {
+				h.crash(true)
+				h.start()
+			}
+		})
 		h.s.after(h.s.between(20*time.Millisecond, 200*time.Millisecond), again)
 	}
 	h.s.after(h.s.between(0, 20*time.Millisecond), again)
 }
 
-// crash ends the process: what was not durable is gone, and in memory mode everything is.
-func (h *host) crash() {
-	h.s.trace.add(h.s.now, "%s crashes", h.id)
+// crash ends the process: what was not durable is gone, and with wipe everything is.
+func (h *host) crash(wipe bool) {
+	h.s.trace.add(h.s.now, "%s crashes, wiped %v", h.id, wipe)
 	h.core = nil
 	h.run++
-	for _, e := range h.unsynced { // a part of what was being written may have reached the disk
-		if p, ok := e.(*core.Persist); ok && h.s.chance(0.5) {
-			h.disk.apply(p)
-		} else if ok {
-			break
-		}
+	h.tear()
+	h.unsynced, h.out = nil, nil
+	if wipe {
+		h.inc, h.disk = 0, newDisk()
 	}
 	h.s.dropCalls(h)
 }
@@ -107,108 +122,38 @@ func (h *host) step(in core.Input) {
 		h.queue = append(h.queue, in)
 		if len(h.queue) == 1 {
 			run := h.run
-			h.s.after(time.Duration(h.awake-h.s.now), func() { h.wake(run) })
+			h.s.after(timeLeft(h.s.now, h.awake), func() { h.wake(run) })
 		}
 		return
 	}
-	h.out = append(h.out, h.core.Step(h.s.now, in, nil)...)
-	h.s.checkHost(h)
+	h.out = h.core.Step(h.s.now, in, h.out)
+	h.s.checks.stepped(h)
 	h.drain()
 }
 
+func timeLeft(now, until core.Time) time.Duration { return time.Duration(max(0, until-now)) }
+
+// wake gives a process that was paused all that came meanwhile.
 func (h *host) wake(run int) {
-	if h.run != run || !h.up() {
+	q := h.queue
+	if h.run != run {
 		return
 	}
-	q := h.queue
 	h.queue = nil
 	for _, in := range q {
-		if h.up() && h.run == run {
+		if h.run == run && h.up() {
 			h.step(in)
 		}
 	}
 }
 
-// drain carries out the effects in order. What follows a Persist waits until the disk has it; all that has gathered by
-// then goes in one sync.
-func (h *host) drain() {
-	if h.syncing {
-		return
-	}
-	batch := h.out
-	h.out = nil
-	if !h.s.o.Durable || !slices.ContainsFunc(batch, isPersist) {
-		h.doAll(batch)
-		return
-	}
-	h.syncing = true
-	h.unsynced = batch
-	run := h.run
-	h.s.after(h.s.between(h.s.o.Fsync/4, h.s.o.Fsync), func() {
-		if h.run != run || !h.up() {
-			return
-		}
-		h.syncing, h.unsynced = false, nil
-		h.doAll(batch)
-		h.drain()
-	})
-}
-
-func isPersist(e core.Effect) bool { _, ok := e.(*core.Persist); return ok }
-
-func (h *host) doAll(batch []core.Effect) {
-	for _, e := range batch {
-		if p, ok := e.(*core.Persist); ok {
-			h.disk.apply(p)
-		}
-	}
-	for _, e := range batch {
-		h.do(e)
-	}
-}
-
-func (d *disk) apply(p *core.Persist) {
-	if p.View != nil {
-		d.view = p.View
-	}
-	for _, put := range p.Puts {
-		if put.Drop {
-			delete(d.records, put.Key)
-			continue
-		}
-		old := d.records[put.Key]
-		pages := map[string]core.Page{}
-		if !put.Full {
-			for _, pg := range old.Pages {
-				pages[pg.Name] = pg
-			}
-		}
-		for _, pg := range put.Pages {
-			pages[pg.Name] = pg
-		}
-		for _, n := range put.Removed {
-			delete(pages, n)
-		}
-		r := core.Record{Key: put.Key, Meta: put.Meta}
-		for _, pg := range pages {
-			r.Pages = append(r.Pages, pg)
-		}
-		slices.SortFunc(r.Pages, func(a, b core.Page) int { return slices.Compare([]string{a.Name}, []string{b.Name}) })
-		d.records[put.Key] = r
-	}
-}
-
+// do carries out one effect.
 func (h *host) do(e core.Effect) {
 	s := h.s
-	run := h.run
 	switch e := e.(type) {
 	case *core.Send:
 		if e.Msg.To == h.id {
-			s.after(0, func() {
-				if h.run == run && h.up() {
-					h.step(&core.Recv{Msg: e.Msg})
-				}
-			})
+			h.later(0, func() { h.step(&core.Recv{Msg: e.Msg}) })
 			return
 		}
 		s.net.send(e.Msg)
@@ -216,19 +161,17 @@ func (h *host) do(e core.Effect) {
 		s.replied(h, e)
 	case *core.Execute:
 		done := execute(e)
-		s.after(s.between(0, s.o.HandlerDelay), func() {
-			if h.run == run && h.up() {
-				h.step(done)
-			}
+		check := s.checks.state(e)
+		h.later(s.between(0, s.o.Load.Handler), func() {
+			check()
+			h.step(done)
 		})
 	case *core.Report:
 		s.log.report(h, e)
 	case *core.WantView:
-		s.after(s.between(time.Millisecond, 20*time.Millisecond), func() {
-			if h.run == run && h.up() && s.chance(0.5) {
-				s.log.catchUp(h)
-			}
-		})
+		if s.chance(0.5) {
+			s.log.catchUp(h)
+		}
 	case *core.Note:
 		s.trace.add(s.now, "%s note %s %s %s %s", h.id, e.What, e.Key, e.Peer, e.Text)
 	case *core.Ended:
@@ -237,4 +180,14 @@ func (h *host) do(e core.Effect) {
 	default:
 		panic(fmt.Sprintf("unknown effect %T", e))
 	}
+}
+
+// later does something after a while if the same process still runs.
+func (h *host) later(d time.Duration, do func()) {
+	run := h.run
+	h.s.after(d, func() {
+		if h.run == run && h.up() {
+			do()
+		}
+	})
 }

@@ -1,46 +1,99 @@
 package simtest
 
 import (
+	"bytes"
 	"fmt"
 	"time"
 
 	"chainmail/engine/core"
+	"chainmail/engine/wire"
 )
 
-// network carries messages with delay, loss, doubling, reordering and one-way cuts.
+// link is a direction between two members.
+type link struct{ from, to string }
+
+// network carries messages with delay, loss, doubling, reordering, one-way cuts and clogs.
 type network struct {
-	s   *Sim
-	cut map[[2]string]bool
+	s     *Sim
+	cut   map[link]core.Time // until
+	clog  map[link]core.Time // what would arrive before then arrives then
+	extra map[link]time.Duration
 }
 
-func (n *network) init(s *Sim) { n.s, n.cut = s, map[[2]string]bool{} }
+// stragglerMost is how long a straggler takes at most: beyond several steps of a change.
+const stragglerMost = 3 * time.Second
+
+func (n *network) init(s *Sim) {
+	*n = network{s: s, cut: map[link]core.Time{}, clog: map[link]core.Time{}, extra: map[link]time.Duration{}}
+}
+
+// heal ends all that was done to links.
+func (n *network) heal() {
+	clear(n.cut)
+	clear(n.clog)
+}
+
+func (n *network) isCut(l link) bool { return !n.s.calm && n.s.now < n.cut[l] }
 
 // send delivers a message to the member's present process, if it lives then.
 func (n *network) send(m core.Message) {
 	s := n.s
+	l := link{m.From, m.To}
 	times := 1
 	if !s.calm {
-		if n.cut[[2]string{m.From, m.To}] || s.chance(s.o.Loss) {
+		if n.isCut(l) || s.chance(s.o.Net.Loss) {
 			return
 		}
-		if _, ask := m.Body.(*core.Ask); !ask && s.chance(s.o.Dup) { // a transport gives a caller's message at most once
+		if _, ask := m.Body.(*core.Ask); !ask && s.chance(s.o.Net.Dup) { // a transport gives a caller's message at most once
 			times = 2
 		}
 	}
+	deliver := n.carry(m)
 	for range times {
-		d := s.o.Delay + s.between(0, s.o.Jitter)
-		if !s.calm && s.chance(0.002) {
-			d += s.between(0, 3*time.Second) // a straggler
+		d := n.delay(l)
+		if !s.calm && s.chance(s.o.Net.Stragglers) {
+			d += s.between(0, stragglerMost)
+		}
+		if !s.calm {
+			d = max(d, timeLeft(s.now, n.clog[l]))
 		}
 		s.after(d, func() {
-			if n.cut[[2]string{m.From, m.To}] && !s.calm {
-				return
-			}
-			if h := s.host(m.To); h != nil && h.up() {
+			if h := s.host(m.To); h != nil && h.up() && !n.isCut(l) {
 				s.trace.add(s.now, "%s<-%s v%d %s", m.To, m.From, m.Version, brief(m.Body))
-				h.step(&core.Recv{Msg: m})
+				h.step(&core.Recv{Msg: deliver()})
 			}
 		})
+	}
+}
+
+// delay draws what a message takes. Links differ, and so do the two directions of one.
+func (n *network) delay(l link) time.Duration {
+	more, ok := n.extra[l]
+	if !ok {
+		more = n.s.between(0, n.s.o.Net.Delay)
+		n.extra[l] = more
+	}
+	return n.s.o.Net.Delay + more + n.s.between(0, n.s.o.Net.Jitter)
+}
+
+// carry gives what arrives. With Net.Wire it is what the bytes say, and the message must not have been changed by anybody
+// while it was under way.
+func (n *network) carry(m core.Message) func() core.Message {
+	if !n.s.o.Net.Wire {
+		return func() core.Message { return m }
+	}
+	sent := n.s.now
+	b := wire.Append(nil, &m, sent)
+	return func() core.Message {
+		if now := wire.Append(nil, &m, sent); !bytes.Equal(b, now) {
+			n.s.fail("message %s of %s to %s was changed after it was sent", brief(m.Body), m.From, m.To)
+		}
+		got, err := wire.Parse(b, n.s.now)
+		if err != nil {
+			n.s.fail("message %s of %s to %s cannot be read: %v", brief(m.Body), m.From, m.To, err)
+			return m
+		}
+		return got
 	}
 }
 
@@ -61,41 +114,53 @@ func brief(b core.Body) string {
 	case *core.Answer:
 		return fmt.Sprintf("answer#%d %s %s", b.ID, b.Result.Code, b.Result.Text)
 	case *core.Prepare:
-		return fmt.Sprintf("prepare %s %s have %s", b.Key, b.Epoch, b.Have)
+		return fmt.Sprintf("prepare %s %s have %s op %x", b.Key, b.Epoch, b.Have, b.Op)
 	case *core.Promise:
-		return fmt.Sprintf("promise %s %s promised %s stamp %s", b.Key, b.Code, b.Promised, b.Stamp)
+		return fmt.Sprintf("promise %s %s promised %s stamp %s op %x", b.Key, b.Code, b.Promised, b.Stamp, b.Op)
 	case *core.Accept:
-		return fmt.Sprintf("accept %s %s prev %s full %v", b.Key, b.Stamp, b.Prev, b.Full)
+		return fmt.Sprintf("accept %s %s prev %s full %v op %x", b.Key, b.Stamp, b.Prev, b.Full, b.Op)
 	case *core.Accepted:
-		return fmt.Sprintf("accepted %s %s promised %s", b.Key, b.Code, b.Promised)
+		return fmt.Sprintf("accepted %s %s promised %s op %x", b.Key, b.Code, b.Promised, b.Op)
 	case *core.Confirm:
-		return fmt.Sprintf("confirm %s %s", b.Key, b.Epoch)
+		return fmt.Sprintf("confirm %s %s op %x", b.Key, b.Epoch, b.Op)
 	case *core.Confirmed:
-		return fmt.Sprintf("confirmed %s %s promised %s", b.Key, b.Code, b.Promised)
+		return fmt.Sprintf("confirmed %s %s promised %s op %x", b.Key, b.Code, b.Promised, b.Op)
 	case *core.Pull:
 		return fmt.Sprintf("pull %d mode %d from %x since %d one %v %s", b.Session, b.Mode, uint64(b.From), b.Since, b.One, b.Key)
-	case *core.Pulled:
-		s := fmt.Sprintf("pulled %d mode %d %s empty %v done %v one %v", b.Session, b.Mode, b.Code, b.Empty, b.Done, b.One)
-		for _, e := range b.Entries {
+	case *core.NewView:
+		return "newview " + b.View.String()
+	case *core.Purge:
+		return fmt.Sprintf("purge %s %s", b.Key, b.Stamp)
+	}
+	return briefBulk(b)
+}
+
+func briefBulk(b core.Body) string {
+	entries := func(es []core.Entry) (s string) {
+		for _, e := range es {
 			s += fmt.Sprintf(" [%s %s %s %v]", e.Key, e.Meta.Promised, e.Meta.Stamp, e.Has)
 		}
 		return s
+	}
+	switch b := b.(type) {
+	case *core.Pulled:
+		return fmt.Sprintf("pulled %d mode %d %s empty %v done %v one %v", b.Session, b.Mode, b.Code, b.Empty, b.Done, b.One) + entries(b.Entries)
+	case *core.Fetch:
+		return fmt.Sprintf("fetch %d %v", b.Session, b.Keys)
+	case *core.Fetched:
+		return fmt.Sprintf("fetched %d rest %v", b.Session, b.Rest) + entries(b.Entries)
 	case *core.Offer:
-		s := "offer"
-		for _, e := range b.Entries {
-			s += fmt.Sprintf(" [%s %s %v]", e.Key, e.Meta.Stamp, e.Has)
-		}
-		return s
+		return "offer" + entries(b.Entries)
 	case *core.Offered:
 		s := "offered"
 		for _, e := range b.Answers {
 			s += fmt.Sprintf(" [%s %s %s]", e.Key, e.Code, e.Stamp)
 		}
 		return s
-	case *core.Purge:
-		return fmt.Sprintf("purge %s %s", b.Key, b.Stamp)
-	case *core.NewView:
-		return "newview " + b.View.String()
+	case *core.Release:
+		return fmt.Sprintf("release %s op %x", b.Key, b.Op)
+	case *core.Released:
+		return fmt.Sprintf("released %s op %x", b.Key, b.Op)
 	}
 	return fmt.Sprintf("kind %d", b.Kind())
 }

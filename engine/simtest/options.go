@@ -3,80 +3,272 @@ package simtest
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"chainmail/engine/core"
 )
 
-// Options are the rates and sizes of one run. Draw takes them from the seed; a test may set its own.
+// Options are the sizes and rates of one run. Draw takes them from the seed; a test may set its own. A rate given as a
+// duration is the mean time between two such events, 0 for never.
 type Options struct {
-	Seed     uint64
+	Seed    uint64
+	Roll    uint64        // further runs with the same options
+	Strict  bool          // findings that are still open count as violations (open.go)
+	Length  time.Duration // of the first phase
+	Cluster Cluster
+	Load    Load
+	Net     Net
+	Log     Log
+	Disk    Disk
+	Trouble Trouble
+}
+
+// Cluster is what the members are.
+type Cluster struct {
 	Members  int // that exist at most
 	Start    int // in the first ring
 	Replicas int
+	Counters int // replica count of counters, 0: as the others
 	VNodes   int
-	Keys     int
-	Clients  int
-	Durable  bool          // copies survive crashes
-	Length   time.Duration // of the first phase
-	CallGap  time.Duration // between two calls of a client, on average
+	Zones    int // 0: none
+	Weights  bool
+	Durable  bool  // copies survive crashes
+	Rate     int64 // transfer limit in bytes per second, 0: none
+	Streams  int
+	Limits   core.Limits
+}
 
-	Delay, Jitter time.Duration // of a message
+// Load is what callers do.
+type Load struct {
+	Keys    int
+	Clients int           // at most 8: histories of more cannot be checked
+	Gap     time.Duration // between two calls of a client, on average
+	Handler time.Duration // a handler takes, at most
+	Limit   time.Duration // a call's deadline
+	Deletes bool
+	Others  bool // not lists alone
+	Retries bool // unknown outcomes are tried again under the same request id
+}
+
+// Net is what happens to messages.
+type Net struct {
+	Delay, Jitter time.Duration
 	Loss, Dup     float64
-	Cuts          time.Duration // a link is cut once in such a time; 0: never
-	Crashes       time.Duration // likewise a member crashes
-	Pauses        time.Duration
-	Changes       time.Duration // a change is submitted
-	Aborts        float64       // share of the running changes that are aborted or retargeted
-	LogLag        time.Duration // until a member learns a placement, at most
-	LogSkip       float64       // share of placements that a member does not see by itself
-	WrongMarks    time.Duration // a healthy member is marked down
-	Fsync         time.Duration
-	HandlerDelay  time.Duration
-	LostProposals float64
-	Deletes       bool
+	Stragglers    float64 // share that takes up to 3 s
+	Cuts          time.Duration
+	Isolations    time.Duration // all links of a member, one way or both
+	Clogs         time.Duration // a link stops, and later gives out all at once
+	Wire          bool          // messages go through their encoding
+}
+
+// Log is what happens between members and the log.
+type Log struct {
+	Lag     time.Duration // until a member learns a placement, at most
+	Skip    float64       // share of placements that a member does not see by itself
+	Lost    float64       // share of proposals
+	Late    float64       // share of proposals that take up to 5 s
+	Dup     float64       // share of proposals that are applied twice
+	Outages time.Duration // the log has no leader for a while
+}
+
+// Disk is what a durable store does.
+type Disk struct {
+	Fsync  time.Duration // at most
+	Stalls time.Duration // a sync takes up to 2 s
+}
+
+// Trouble is what befalls members and the cluster.
+type Trouble struct {
+	Crashes    time.Duration
+	Wipes      float64 // share of the crashes after which a durable disk is gone
+	Pauses     time.Duration
+	WrongMarks time.Duration // a healthy member is marked down
+	Changes    time.Duration // a change is submitted
+	Aborts     float64       // share of the running changes that are aborted or retargeted
+	Holds      bool          // changes are paused and resumed
+	Loss       bool          // more memory is lost than is tolerated
+}
+
+// dice draws options.
+type dice struct{ *rand.Rand }
+
+func (r dice) dur(lo, hi time.Duration) time.Duration {
+	return lo + time.Duration(r.Int64N(int64(hi-lo)+1))
+}
+
+// some gives a duration with probability p, else 0.
+func (r dice) some(p float64, lo, hi time.Duration) time.Duration {
+	if d := r.dur(lo, hi); r.Float64() < p {
+		return d
+	}
+	return 0
+}
+
+// rate gives a share up to most with probability p, else 0.
+func (r dice) rate(p, most float64) float64 {
+	if x := r.Float64() * most; r.Float64() < p {
+		return x
+	}
+	return 0
 }
 
 // Draw takes a run's options from its seed.
 func Draw(seed uint64) Options {
-	r := rand.New(rand.NewPCG(seed, 0x5eed))
-	dur := func(lo, hi time.Duration) time.Duration { return lo + time.Duration(r.Int64N(int64(hi-lo)+1)) }
-	some := func(p float64, d time.Duration) time.Duration {
-		if r.Float64() < p {
-			return d
-		}
-		return 0
+	r := dice{rand.New(rand.NewPCG(seed, 0x5eed))}
+	o := Options{Seed: seed, Length: r.dur(4*time.Second, 20*time.Second), Cluster: r.cluster()}
+	o.Load = Load{
+		Keys: 1 + r.IntN(50), Clients: 1 + r.IntN(8), Gap: r.dur(5*time.Millisecond, 120*time.Millisecond),
+		Handler: r.some(0.5, 10*time.Microsecond, 20*time.Millisecond), Limit: r.dur(200*time.Millisecond, 3*time.Second),
+		Deletes: r.IntN(3) == 0, Others: r.IntN(3) > 0,
 	}
-	rate := func(p, most float64) float64 {
-		if r.Float64() < p {
-			return r.Float64() * most
-		}
-		return 0
+	if r.IntN(3) == 0 {
+		o.Load.Keys = 1 + r.IntN(4)
 	}
-	o := Options{
-		Seed: seed, Members: 1 + r.IntN(7), Replicas: 1 + r.IntN(4), VNodes: 1 + r.IntN(12), Keys: 1 + r.IntN(20), Clients: 1 + r.IntN(6),
-		Durable: r.IntN(2) == 0, Length: dur(4*time.Second, 20*time.Second), CallGap: dur(5*time.Millisecond, 120*time.Millisecond),
-		Delay: dur(50*time.Microsecond, 5*time.Millisecond),
-		Loss:  rate(0.5, 0.08), Dup: rate(0.5, 0.08),
+	delay := r.dur(50*time.Microsecond, 5*time.Millisecond)
+	o.Net = Net{
+		Delay: delay, Jitter: r.dur(0, 4*delay), Loss: r.rate(0.5, 0.08), Dup: r.rate(0.5, 0.08), Stragglers: r.rate(0.5, 0.01),
+		Cuts: r.some(0.5, 100*time.Millisecond, 4*time.Second), Isolations: r.some(0.3, time.Second, 8*time.Second),
+		Clogs: r.some(0.3, 300*time.Millisecond, 4*time.Second), Wire: r.IntN(8) == 0,
 	}
-	if r.IntN(3) > 0 {
-		o.Replicas = 3
+	o.Log = Log{
+		Lag: r.dur(time.Millisecond, 300*time.Millisecond), Skip: r.rate(0.4, 0.5), Lost: r.rate(0.5, 0.3), Late: r.rate(0.4, 0.2),
+		Dup: r.rate(0.3, 0.2), Outages: r.some(0.3, time.Second, 8*time.Second),
 	}
-	o.Start = 1 + r.IntN(o.Members)
-	o.Jitter = dur(0, 4*o.Delay)
-	o.Cuts = some(0.6, dur(100*time.Millisecond, 4*time.Second))
-	o.Crashes = some(0.5, dur(2*time.Second, 8*time.Second))
-	o.Pauses = some(0.3, dur(2*time.Second, 8*time.Second))
-	o.Changes = some(0.85, dur(500*time.Millisecond, 5*time.Second))
-	o.Aborts = rate(0.4, 0.6)
-	o.LogLag = dur(time.Millisecond, 300*time.Millisecond)
-	o.LogSkip = rate(0.4, 0.5)
-	o.WrongMarks = some(0.3, dur(time.Second, 6*time.Second))
-	o.Fsync = dur(100*time.Microsecond, 5*time.Millisecond)
-	o.HandlerDelay = some(0.5, dur(10*time.Microsecond, 5*time.Millisecond))
-	o.LostProposals = rate(0.5, 0.3)
-	o.Deletes = r.IntN(3) == 0
+	if r.IntN(10) == 0 {
+		o.Log.Lag = r.dur(time.Second, 5*time.Second)
+	}
+	o.Disk = Disk{Fsync: r.dur(100*time.Microsecond, 5*time.Millisecond), Stalls: r.some(0.2, 500*time.Millisecond, 5*time.Second)}
+	o.Trouble = Trouble{
+		Crashes: r.some(0.6, time.Second, 8*time.Second), Wipes: r.rate(0.5, 0.5), Pauses: r.some(0.3, 2*time.Second, 8*time.Second),
+		WrongMarks: r.some(0.3, time.Second, 6*time.Second), Changes: r.some(0.85, 500*time.Millisecond, 5*time.Second),
+		Aborts: r.rate(0.4, 0.6), Holds: r.IntN(5) == 0, Loss: r.IntN(25) == 0,
+	}
 	return o
+}
+
+func (r dice) cluster() Cluster {
+	c := Cluster{Members: 1 + r.IntN(7), Replicas: 1 + r.IntN(5), VNodes: 1 + r.IntN(12), Durable: r.IntN(2) == 0, Weights: r.IntN(6) == 0}
+	if r.IntN(3) > 0 {
+		c.Replicas = 3
+	}
+	if r.IntN(4) == 0 {
+		c.Counters = 1 + r.IntN(5)
+	}
+	if r.IntN(4) == 0 {
+		c.Zones = 1 + r.IntN(3)
+	}
+	if r.IntN(4) == 0 {
+		c.Rate, c.Streams = 2000+r.Int64N(1<<20), r.IntN(4)
+	}
+	if r.IntN(8) == 0 {
+		c.Limits = core.Limits{Held: 1 + r.IntN(16), Mailbox: 1 + r.IntN(4)}
+	}
+	c.Start = 1 + r.IntN(c.Members)
+	return c
+}
+
+// kinds are the troubles that can be turned off by name, to find out which ones a violation needs.
+var kinds = []struct {
+	name string
+	off  func(*Options)
+}{
+	{"crashes", func(o *Options) { o.Trouble.Crashes = 0 }},
+	{"wipes", func(o *Options) { o.Trouble.Wipes = 0 }},
+	{"pauses", func(o *Options) { o.Trouble.Pauses = 0 }},
+	{"marks", func(o *Options) { o.Trouble.WrongMarks = 0 }},
+	{"changes", func(o *Options) { o.Trouble.Changes = 0 }},
+	{"aborts", func(o *Options) { o.Trouble.Aborts = 0 }},
+	{"holds", func(o *Options) { o.Trouble.Holds = false }},
+	{"outages", func(o *Options) { o.Log.Outages = 0 }},
+	{"lag", func(o *Options) { o.Log.Lag = time.Millisecond }},
+	{"skip", func(o *Options) { o.Log.Skip = 0 }},
+	{"lost", func(o *Options) { o.Log.Lost = 0 }},
+	{"late", func(o *Options) { o.Log.Late = 0 }},
+	{"logdup", func(o *Options) { o.Log.Dup = 0 }},
+	{"cuts", func(o *Options) { o.Net.Cuts = 0 }},
+	{"isolations", func(o *Options) { o.Net.Isolations = 0 }},
+	{"clogs", func(o *Options) { o.Net.Clogs = 0 }},
+	{"loss", func(o *Options) { o.Net.Loss = 0 }},
+	{"dup", func(o *Options) { o.Net.Dup = 0 }},
+	{"stragglers", func(o *Options) { o.Net.Stragglers = 0 }},
+	{"jitter", func(o *Options) { o.Net.Jitter = 0 }},
+	{"wire", func(o *Options) { o.Net.Wire = false }},
+	{"stalls", func(o *Options) { o.Disk.Stalls = 0 }},
+	{"handler", func(o *Options) { o.Load.Handler = 0 }},
+	{"deletes", func(o *Options) { o.Load.Deletes = false }},
+	{"others", func(o *Options) { o.Load.Others = false }},
+	{"retries", func(o *Options) { o.Load.Retries = false }},
+	{"limits", func(o *Options) { o.Cluster.Limits = core.Limits{} }},
+	{"rate", func(o *Options) { o.Cluster.Rate, o.Cluster.Streams = 0, 0 }},
+	{"zones", func(o *Options) { o.Cluster.Zones = 0 }},
+	{"weights", func(o *Options) { o.Cluster.Weights = false }},
+}
+
+// Without gives the options with kinds of trouble turned off. "all" turns off every kind.
+func (o Options) Without(names ...string) (Options, error) {
+	for _, n := range names {
+		found := n == "all"
+		for _, k := range kinds {
+			if k.name == n || n == "all" {
+				k.off(&o)
+				found = true
+			}
+		}
+		if !found {
+			return o, fmt.Errorf("no kind of trouble is called %q; there are all, %s", n, strings.Join(Kinds(), ", "))
+		}
+	}
+	return o, nil
+}
+
+// Kinds names what Without turns off.
+func Kinds() []string {
+	var out []string
+	for _, k := range kinds {
+		out = append(out, k.name)
+	}
+	return out
+}
+
+// shrinkRolls is how many runs Shrink tries without a kind of trouble before it keeps that kind: turning one off changes
+// everything that is drawn later.
+const shrinkRolls = 40
+
+// Shrink turns off whatever a failing run does not need to fail with some violation, shortens it, and names what was
+// turned off.
+func Shrink(o Options) (Options, []string) {
+	var off []string
+	for _, k := range kinds {
+		less := o
+		k.off(&less)
+		if less == o {
+			continue
+		}
+		if found, ok := failing(less); ok {
+			o, off = found, append(off, k.name)
+		}
+	}
+	for {
+		less := o
+		less.Load.Keys, less.Length = max(1, o.Load.Keys/2), max(2*time.Second, o.Length*2/3)
+		found, ok := failing(less)
+		if !ok || less == o {
+			return o, off
+		}
+		o = found
+	}
+}
+
+// failing looks for a roll of the options that fails.
+func failing(o Options) (Options, bool) {
+	for range shrinkRolls {
+		if New(o).Run() != nil {
+			return o, true
+		}
+		o.Roll++
+	}
+	return o, false
 }
 
 func (o Options) String() string {

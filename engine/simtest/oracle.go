@@ -12,53 +12,119 @@ import (
 )
 
 // oracle is the log: totally ordered commands, applied by membership.Apply, that members learn late, in jumps, or from
-// each other. Proposals may be lost, or take effect though their proposer is told nothing.
+// each other. Proposals may be lost, come late, be applied twice, or take effect though their proposer is told nothing.
 type oracle struct {
 	s     *Sim
 	p     membership.Placement
-	views []*core.View // all that there ever were
-	n     int          // submitted changes
+	views []*core.View // all that there ever were; the one of revision r is views[r-1]
+	base  *ring.Ring
+	next  *ring.Ring
+	n     int       // submitted changes
+	dead  core.Time // no leader until then: nothing is applied
 }
+
+const (
+	// lateMost is how long a late proposal takes at most: long enough for its step or its proposer to be gone.
+	lateMost = 5 * time.Second
+	// earlier is how many placements back the log may begin when it tells a member again.
+	earlier = 8
+)
 
 func (l *oracle) init(s *Sim) { l.s = s }
 
+// apply adds a command to the log.
 func (l *oracle) apply(c membership.Command) membership.Result {
 	p, r := membership.Apply(l.p, c)
 	if r.Code != membership.OK {
-		l.s.trace.add(l.s.now, "log refuses %s: %s", r.Code, r.Text)
+		if r.Code != membership.Unchanged {
+			l.s.trace.add(l.s.now, "log refuses %s: %s", r.Code, r.Text)
+		}
 		return r
 	}
 	old := l.p
 	l.p = p
-	v := bridge.View(&p)
-	l.views = append(l.views, v)
-	l.s.trace.add(l.s.now, "log r%d %s", p.Revision, p.String())
-	l.s.checkPlacement(&old, &p)
-	for _, h := range l.s.hosts {
-		if !l.s.calm && l.s.chance(l.s.o.LogSkip) {
-			continue
-		}
-		l.s.after(l.s.between(time.Millisecond, l.s.o.LogLag+time.Millisecond), func() { l.tell(h, v) })
+	if v := bridge.View(&p); v != nil {
+		l.views = append(l.views, v)
+		l.rings(&old)
+		l.s.trace.add(l.s.now, "log r%d %s", p.Revision, p.String())
+		l.s.checks.placed(&old, &p)
+		l.spread(v)
 	}
 	l.s.after(l.s.between(time.Millisecond, 10*time.Millisecond), l.drive)
 	return r
 }
 
-// form makes the cluster: all members register, the first ones form the ring.
-func (l *oracle) form() {
-	l.apply(membership.Command{Init: &membership.Init{ClusterID: "sim", Ring: ring.Params{Hash: ring.HashV1, VNodes: l.s.o.VNodes}, Replicas: l.s.o.Replicas}})
-	var add []string
-	for _, h := range l.s.hosts[:l.s.o.Start] {
-		add = append(add, h.id)
+func (l *oracle) rings(old *membership.Placement) {
+	build := func(r **ring.Ring, was, is []ring.Member) {
+		if *r != nil && slices.Equal(was, is) {
+			return
+		}
+		var err error
+		if *r, err = ring.New(l.p.Ring, is); err != nil {
+			l.s.fail("placement has no ring: %v", err)
+		}
 	}
-	for _, h := range l.s.hosts {
-		l.register(h)
-	}
-	l.apply(membership.Command{Change: &membership.ChangeCommand{Add: add}})
+	build(&l.base, old.Base, l.p.Base)
+	build(&l.next, old.Next, l.p.Next)
 }
 
-func (l *oracle) register(h *host) {
-	l.apply(membership.Command{Register: &membership.Register{Member: membership.Member{ID: h.id, Incarnation: h.inc, Address: h.id, Weight: 1}}})
+func (l *oracle) spread(v *core.View) {
+	for _, h := range l.s.hosts {
+		if !l.s.calm && l.s.chance(l.s.o.Log.Skip) {
+			continue
+		}
+		l.s.after(l.s.between(time.Millisecond, l.s.o.Log.Lag+time.Millisecond), func() { l.tell(h, v) })
+	}
+}
+
+// propose brings a command to the log, as a member or a driver does it: the outcome may never be known.
+func (l *oracle) propose(c membership.Command, done func(membership.Result)) {
+	s := l.s
+	d := s.between(time.Millisecond, 20*time.Millisecond)
+	times := 1
+	if !s.calm {
+		if s.chance(s.o.Log.Lost) {
+			return
+		}
+		if s.chance(s.o.Log.Late) {
+			d += s.between(0, lateMost)
+		}
+		if s.chance(s.o.Log.Dup) {
+			times = 2
+		}
+	}
+	for range times {
+		s.after(d, func() {
+			if s.now < l.dead && !s.calm {
+				return
+			}
+			r := l.apply(c)
+			if done != nil && (s.calm || !s.chance(s.o.Log.Lost)) {
+				done(r)
+			}
+		})
+		d += s.between(0, 500*time.Millisecond)
+	}
+}
+
+// form makes the cluster: all members register, the first ones form the ring.
+func (l *oracle) form() {
+	o := l.s.o.Cluster
+	l.apply(membership.Command{Init: &membership.Init{ClusterID: "sim", Ring: ring.Params{Hash: ring.HashV1, VNodes: o.VNodes},
+		Replicas: o.Replicas, Limits: membership.Limits{Rate: o.Rate, MaxConcurrent: o.Streams}}})
+	if o.Counters > 0 {
+		l.apply(membership.Command{SetReplicas: &membership.SetReplicas{Type: "cnt", N: o.Counters}})
+	}
+	var add []string
+	for i, h := range l.s.hosts {
+		m := h.member
+		m.Incarnation = h.inc
+		l.apply(membership.Command{Register: &membership.Register{Member: m}})
+		if i < o.Start {
+			add = append(add, h.id)
+		}
+	}
+	l.apply(membership.Command{Change: &membership.ChangeCommand{Add: add}})
 }
 
 func (l *oracle) lists(h *host) bool {
@@ -84,54 +150,50 @@ func (l *oracle) newest() *core.View {
 
 // catchUp gives a member some placement from the end of the log.
 func (l *oracle) catchUp(h *host) {
-	if n := len(l.views); n > 0 {
-		k := n - 1
-		if !l.s.calm {
-			k -= l.s.rand.IntN(min(n, 3))
-		}
-		v := l.views[k]
-		run := h.run
-		l.s.after(l.s.between(time.Millisecond, 30*time.Millisecond), func() {
-			if h.run == run {
-				l.tell(h, v)
-			}
-		})
+	n := len(l.views)
+	if n == 0 {
+		return
 	}
+	k := n - 1
+	if !l.s.calm {
+		k -= l.s.rand.IntN(min(n, earlier))
+	}
+	v := l.views[k]
+	h.later(l.s.between(time.Millisecond, 30*time.Millisecond), func() { l.tell(h, v) })
 }
 
 func (l *oracle) report(h *host, e *core.Report) {
-	if !l.s.calm && l.s.chance(l.s.o.LostProposals) {
-		return
-	}
 	r := membership.Report{Member: h.id, Incarnation: h.inc, Step: e.Step, What: bridge.What(e.What)}
-	l.s.after(l.s.between(time.Millisecond, 20*time.Millisecond), func() {
-		l.s.trace.add(l.s.now, "%s reports %s for %d", h.id, r.What, r.Step)
-		l.apply(membership.Command{Report: []membership.Report{r}})
-	})
+	l.s.trace.add(l.s.now, "%s reports %s for %d", h.id, r.What, r.Step)
+	l.propose(membership.Command{Report: []membership.Report{r}}, nil)
 }
 
-// drive proposes the advance that is due, as the leader's driver does.
+// drive proposes the advance that is due, as the leader's driver does. Two leaders may do so, one of them late.
 func (l *oracle) drive() {
 	if membership.Ready(&l.p) {
-		l.apply(membership.Command{Advance: &membership.Advance{Version: l.p.Version, Stage: l.p.Stage}})
+		l.propose(membership.Command{Advance: &membership.Advance{Version: l.p.Version, Stage: l.p.Stage}}, nil)
 	}
 }
 
 func (l *oracle) mark(h *host, down bool) {
 	m, _ := l.p.Member(h.id)
-	l.apply(membership.Command{Mark: &membership.Mark{Member: h.id, Incarnation: m.Incarnation, Down: down}})
+	l.propose(membership.Command{Mark: &membership.Mark{Member: h.id, Incarnation: m.Incarnation, Down: down}}, nil)
 }
 
-// submit starts a random change, or aborts or retargets the running one.
+// submit starts a random change, or aborts, retargets, pauses or resumes the running one.
 func (l *oracle) submit() {
 	r := l.s.rand
 	if l.p.Running != nil {
-		if !l.s.chance(l.s.o.Aborts) {
+		if l.s.o.Trouble.Holds && r.IntN(2) == 0 {
+			l.hold()
+			return
+		}
+		if !l.s.chance(l.s.o.Trouble.Aborts) {
 			return
 		}
 		l.s.Faults++
 		if r.IntN(2) == 0 {
-			l.apply(membership.Command{Abort: &membership.ChangeRef{}})
+			l.propose(membership.Command{Abort: &membership.ChangeRef{ID: l.p.Running.ID}}, nil)
 			return
 		}
 	}
@@ -156,6 +218,78 @@ func (l *oracle) submit() {
 	l.n++
 	if l.s.chance(0.3) {
 		c.Key = fmt.Sprint("key-", l.n)
+		c.ExpectVersion = l.p.Version
 	}
-	l.apply(membership.Command{Change: c})
+	l.propose(membership.Command{Change: c}, nil)
+}
+
+func (l *oracle) hold() {
+	ref := &membership.ChangeRef{ID: l.p.Running.ID}
+	if l.p.Running.Paused {
+		l.propose(membership.Command{Resume: ref}, nil)
+		return
+	}
+	l.propose(membership.Command{Pause: ref}, nil)
+}
+
+// lacks says whether the incarnation that the log lists of a member has lost what it had, wholly or in part.
+func (l *oracle) lacks(id string) bool {
+	m, ok := l.p.Member(id)
+	h := l.s.host(id)
+	return !ok || m.Refilling || m.Incarnation != h.inc
+}
+
+// tolerates says whether a member may lose its memory now: of no key's set may as many have lost it as a write needs,
+// and of what S and S' share neither (the rule for a crash in the model that the protocol was chosen with).
+func (l *oracle) tolerates(h *host) bool {
+	if l.base == nil {
+		return false
+	}
+	gone := func(id string) bool { return id == h.id || l.lacks(id) }
+	for _, n := range l.counts() {
+		for _, r := range []*ring.Ring{l.base, l.next} {
+			for arc := range r.Arcs() {
+				if !l.tolerated(l.base.Replicas(arc.Hi, n), l.next.Replicas(arc.Hi, n), h.id, gone) {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+func (l *oracle) tolerated(s, sn []string, id string, gone func(string) bool) bool {
+	if !slices.Contains(s, id) && !slices.Contains(sn, id) {
+		return true
+	}
+	inS, both := 0, 0
+	for _, m := range s {
+		if gone(m) {
+			inS++
+			if slices.Contains(sn, m) {
+				both++
+			}
+		}
+	}
+	if inS > core.W(len(s))-1 {
+		return false
+	}
+	return slices.Equal(s, sn) || !slices.Contains(s, id) || !slices.Contains(sn, id) || both <= max(core.W(len(sn))-1, 0)
+}
+
+func (l *oracle) counts() []int {
+	out := []int{l.s.o.Cluster.Replicas}
+	if c := l.s.o.Cluster.Counters; c > 0 {
+		out = append(out, c)
+	}
+	return out
+}
+
+// set gives a key's S at the newest placement.
+func (l *oracle) set(k core.Key) []string {
+	n := l.s.o.Cluster.Replicas
+	if c := l.s.o.Cluster.Counters; c > 0 && k.Type == "cnt" {
+		n = c
+	}
+	return l.base.Replicas(ring.KeyToken(ring.HashV1, k.Type, k.Name), n)
 }

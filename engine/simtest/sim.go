@@ -3,8 +3,8 @@ package simtest
 import (
 	"container/heap"
 	"fmt"
-	"hash/fnv"
 	"math/rand/v2"
+	"runtime/debug"
 	"time"
 
 	"chainmail/engine/core"
@@ -20,25 +20,20 @@ type Sim struct {
 	trace  trace
 	bad    error // the first violation
 
-	hosts []*host
-	net   network
-	log   oracle
-	calm  bool // the second phase
+	hosts   []*host
+	net     network
+	log     oracle
+	clients []*client
+	checks  checks
+	calls   map[callID]*op
+	made    uint32 // calls
 
-	keys       map[core.Key]*history
-	calls      map[callID]*op
-	clients    []*client
-	stamps     map[stampOf]string // state digest of each stamp that was ever stored
-	healed     core.Time          // when the second phase began
-	callSeq    uint32
-	hostChecks int
-	Events     int
-	Faults     int
-}
+	calm   bool      // the second phase
+	healed core.Time // when it began
+	toRead int       // keys that are still to be read for the last time
 
-type stampOf struct {
-	key   core.Key
-	stamp core.Stamp
+	Events int // that were run
+	Faults int // that were injected
 }
 
 type event struct {
@@ -47,6 +42,7 @@ type event struct {
 	do  func()
 }
 
+// eventHeap orders events by (time, sequence).
 type eventHeap []event
 
 func (h eventHeap) Len() int { return len(h) }
@@ -54,10 +50,15 @@ func (h eventHeap) Less(i, j int) bool {
 	return h[i].at < h[j].at || h[i].at == h[j].at && h[i].seq < h[j].seq
 }
 func (h eventHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *eventHeap) Push(x any)   { *h = append(*h, x.(event)) }
+
+// Push and Pop are for container/heap.
+func (h *eventHeap) Push(x any) { *h = append(*h, x.(event)) }
+
+// Pop is described at Push.
 func (h *eventHeap) Pop() any {
 	old := *h
 	e := old[len(old)-1]
+	old[len(old)-1] = event{}
 	*h = old[:len(old)-1]
 	return e
 }
@@ -92,27 +93,40 @@ func (s *Sim) fail(format string, args ...any) {
 
 // New prepares a run.
 func New(o Options) *Sim {
-	s := &Sim{o: o, rand: rand.New(rand.NewPCG(o.Seed, 1)), keys: map[core.Key]*history{}, calls: map[callID]*op{}, stamps: map[stampOf]string{}}
-	s.trace.hash = fnv.New64a()
+	s := &Sim{o: o, rand: rand.New(rand.NewPCG(o.Seed, 1+o.Roll)), trace: newTrace(), calls: map[callID]*op{}}
 	s.net.init(s)
 	s.log.init(s)
-	for i := range o.Members {
-		s.hosts = append(s.hosts, newHost(s, fmt.Sprintf("m%d", i)))
+	s.checks.init(s)
+	for i := range o.Cluster.Members {
+		s.hosts = append(s.hosts, newHost(s, i))
 	}
-	for i := range o.Clients {
-		s.clients = append(s.clients, &client{s: s, n: i})
+	for range o.Load.Clients {
+		s.clients = append(s.clients, &client{s: s})
 	}
 	return s
 }
 
 const (
+	// tickEvery is how often a core is ticked.
 	tickEvery = 10 * time.Millisecond
-	callLimit = 1500 * time.Millisecond
+	// healLimit is how long after the last fault everything must be served.
 	healLimit = 60 * time.Second
+	// lookEvery is how often the second phase looks whether everything is.
+	lookEvery = 100 * time.Millisecond
+	// lastLimit is the deadline of the last read of each key, lastGap the time between two: long enough for one at a time,
+	// so that no bound is met.
+	lastLimit = 1500 * time.Millisecond
+	lastGap   = 200 * time.Millisecond
 )
 
-// Run carries out both phases and gives the first violation.
-func (s *Sim) Run() error {
+// Run carries out both phases and gives the first violation. A panic of the cores is one.
+func (s *Sim) Run() (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.fail("panic: %v\n%s", p, debug.Stack())
+			err = s.bad
+		}
+	}()
 	for _, h := range s.hosts {
 		h.start()
 	}
@@ -123,19 +137,18 @@ func (s *Sim) Run() error {
 	s.faults()
 	s.until(core.Time(0).Add(s.o.Length), func() bool { return false })
 	s.heal()
-	end := s.now.Add(healLimit)
-	if s.bad == nil && !s.until(end, s.quiet) {
+	if s.bad == nil && !s.until(s.now.Add(healLimit), func() bool { return s.unquiet() == "" }) {
 		s.fail("not quiet %v after everything healed: %s", healLimit, s.unquiet())
 	}
-	if s.bad == nil {
-		s.lastReads()
-		s.until(end.Add(healLimit), func() bool { return len(s.calls) == 0 })
-		s.finalChecks()
+	s.lastReads()
+	if s.bad == nil && !s.until(s.now.Add(time.Duration(s.toRead)*lastGap+2*lastLimit), func() bool { return s.toRead+len(s.calls) == 0 }) {
+		s.fail("%d last reads were not answered", len(s.calls))
 	}
+	s.checks.final()
 	return s.bad
 }
 
-// until runs events up to an instant, or until ok says so (looked at every 100 virtual ms).
+// until runs events up to an instant, or until ok says so.
 func (s *Sim) until(end core.Time, ok func() bool) bool {
 	look := s.now
 	for s.bad == nil && len(s.events) > 0 && s.events[0].at <= end {
@@ -144,7 +157,7 @@ func (s *Sim) until(end core.Time, ok func() bool) bool {
 		s.Events++
 		e.do()
 		if s.now >= look {
-			look = s.now.Add(100 * time.Millisecond)
+			look = s.now.Add(lookEvery)
 			if ok() {
 				return true
 			}
@@ -154,7 +167,9 @@ func (s *Sim) until(end core.Time, ok func() bool) bool {
 }
 
 // Hash is the trace's fingerprint, Now the virtual time that has passed.
-func (s *Sim) Hash() uint64       { return s.trace.hash.Sum64() }
+func (s *Sim) Hash() uint64 { return s.trace.hash.Sum64() }
+
+// Now is described at Hash.
 func (s *Sim) Now() time.Duration { return time.Duration(s.now) }
 
 // Trace gives the last lines of the trace.

@@ -10,49 +10,78 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 150, "how many seeds to run")
-	start = flag.Uint64("start", 1, "first seed")
-	one   = flag.Uint64("seed", 0, "run this seed alone")
-	show  = flag.Bool("trace", false, "print the whole trace")
+	seeds   = flag.Int("seeds", 100, "how many seeds to run")
+	start   = flag.Uint64("start", 1, "first seed")
+	one     = flag.Uint64("seed", 0, "run this seed alone")
+	show    = flag.Bool("trace", false, "print the whole trace")
+	without = flag.String("without", "", "kinds of trouble to turn off, separated by commas; all for every kind")
+	strict  = flag.Bool("strict", false, "findings that are still open count as violations")
+	roll    = flag.Uint64("roll", 0, "which of the runs with these options, as Shrink names it")
+	shrink  = flag.Bool("shrink", false, "turn off what a failing seed does not need to fail")
+	most    = flag.Int("failures", 3, "stop after so many failing seeds")
 )
+
+// options gives a seed's options with what the flags turn off.
+func options(t *testing.T, seed uint64) Options {
+	o := Draw(seed)
+	o.Strict, o.Roll = *strict, *roll
+	if *without != "" {
+		var err error
+		if o, err = o.Without(strings.Split(*without, ",")...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return o
+}
 
 // TestSim runs seeds. A failure prints the seed, its options, the end of the trace and how to run it again.
 func TestSim(t *testing.T) {
-	first, n := *start, *seeds
+	first, n := *start, uint64(*seeds)
 	if *one != 0 {
 		first, n = *one, 1
 	}
 	var events, faults, bad int
+	var ran uint64
 	var virtual time.Duration
 	begin := time.Now()
-	for seed := first; seed < first+uint64(n); seed++ {
-		if testing.Verbose() {
-			fmt.Println("seed", seed)
-		}
-		s := New(Draw(seed))
+	for seed := first; seed < first+n && bad < *most; seed++ {
+		o := options(t, seed)
+		s := New(o)
 		if *show {
 			s.trace.out = os.Stdout
 		}
 		err := s.Run()
-		events, faults, virtual = events+s.Events, faults+s.Faults, virtual+s.Now()
+		events, faults, virtual, ran = events+s.Events, faults+s.Faults, virtual+s.Now(), ran+1
 		if err != nil {
 			bad++
-			t.Errorf("seed %d: %v\noptions %v\n%s\nagain: go test ./engine/simtest -run TestSim -seed %d -trace", seed, err, s.o, strings.Join(s.Trace(), "\n"), seed)
-			if bad >= 3 {
-				break
-			}
+			t.Errorf("seed %d: %v\n%s", seed, err, failure(s, o))
 		}
 	}
-	fmt.Printf("sim: seeds=%d events=%d virtual_hours=%.2f faults=%d violations=%d (%.0f events/s)\n", n, events, virtual.Hours(), faults, bad, float64(events)/time.Since(begin).Seconds())
+	fmt.Printf("sim: seeds=%d events=%d virtual_hours=%.2f faults=%d violations=%d (%.0f events/s)\n", ran, events, virtual.Hours(), faults, bad, float64(events)/time.Since(begin).Seconds())
+}
+
+// failure tells all that is needed to look into a failing run.
+func failure(s *Sim, o Options) string {
+	out := fmt.Sprintf("options %v\n%s\nagain: go test ./engine/simtest -run 'TestSim$' -seed %d -trace", o, strings.Join(s.Trace(), "\n"), o.Seed)
+	if *without != "" {
+		out += " -without " + *without
+	}
+	if *shrink {
+		less, off := Shrink(o)
+		again := New(less)
+		err := again.Run()
+		out += fmt.Sprintf("\nshrunk: off %s, options %v\nshrunk: %v\n%s", strings.Join(off, ","), less, err, strings.Join(again.Trace(), "\n"))
+	}
+	return out
 }
 
 // TestSimDeterministic runs seeds twice: the traces are the same, line by line.
 func TestSimDeterministic(t *testing.T) {
-	for seed := uint64(1); seed <= 50; seed++ {
+	for seed := uint64(1); seed <= 20; seed++ {
 		a, b := New(Draw(seed)), New(Draw(seed))
 		a.Run()
 		b.Run()
-		if a.Hash() != b.Hash() {
+		if a.Hash() != b.Hash() || a.Events != b.Events {
 			t.Fatalf("seed %d gave two traces", seed)
 		}
 	}

@@ -1,0 +1,129 @@
+package simtest
+
+import (
+	"slices"
+	"strings"
+
+	"chainmail/engine/core"
+)
+
+// disk is what a member has stored. In memory mode it lives as long as the process.
+type disk struct {
+	view    *core.View
+	records map[core.Key]core.Record
+}
+
+func newDisk() disk { return disk{records: map[core.Key]core.Record{}} }
+
+// saved gives what a start reads back, in the order of keys.
+func (d *disk) saved() *core.Saved {
+	out := &core.Saved{View: d.view}
+	for _, r := range d.records {
+		out.Records = append(out.Records, r)
+	}
+	slices.SortFunc(out.Records, func(a, b core.Record) int { return compareKeys(a.Key, b.Key) })
+	return out
+}
+
+func compareKeys(a, b core.Key) int {
+	if c := strings.Compare(a.Type, b.Type); c != 0 {
+		return c
+	}
+	return strings.Compare(a.Name, b.Name)
+}
+
+// put applies one change of a copy and gives the copy before and after it.
+func (d *disk) put(p *core.Put) (before, after core.Record) {
+	before = d.records[p.Key]
+	if p.Drop {
+		delete(d.records, p.Key)
+		return before, core.Record{Key: p.Key}
+	}
+	after = core.Record{Key: p.Key, Meta: p.Meta}
+	pages := map[string]core.Page{}
+	if !p.Full {
+		for _, pg := range before.Pages {
+			pages[pg.Name] = pg
+		}
+	}
+	for _, pg := range p.Pages {
+		pages[pg.Name] = pg
+	}
+	for _, n := range p.Removed {
+		delete(pages, n)
+	}
+	for _, pg := range pages {
+		after.Pages = append(after.Pages, pg)
+	}
+	slices.SortFunc(after.Pages, func(a, b core.Page) int { return strings.Compare(a.Name, b.Name) })
+	d.records[p.Key] = after
+	return before, after
+}
+
+// persist carries out one Persist of a host, and has each change of a copy checked.
+func (h *host) persist(p *core.Persist) {
+	if p.View != nil {
+		h.s.checks.view(h, p.View)
+		h.disk.view = p.View
+	}
+	for i := range p.Puts {
+		before, after := h.disk.put(&p.Puts[i])
+		h.s.checks.put(h, &p.Puts[i], before, after)
+	}
+}
+
+// drain carries out the effects in order. What follows a Persist waits until the disk has it; all that has gathered by
+// then goes in one sync.
+func (h *host) drain() {
+	if h.syncing {
+		return
+	}
+	batch := h.out
+	h.out = nil
+	if !h.s.o.Cluster.Durable || !slices.ContainsFunc(batch, isPersist) {
+		h.doAll(batch)
+		return
+	}
+	h.syncing = true
+	h.unsynced = batch
+	d := h.s.between(h.s.o.Disk.Fsync/4, h.s.o.Disk.Fsync)
+	d = max(d, timeLeft(h.s.now, h.stalled))
+	h.synced = h.s.now.Add(d)
+	run := h.run
+	h.s.after(d, func() {
+		if h.run != run || !h.up() {
+			return
+		}
+		h.syncing, h.unsynced = false, nil
+		h.doAll(batch)
+		h.drain()
+	})
+}
+
+func isPersist(e core.Effect) bool { _, ok := e.(*core.Persist); return ok }
+
+// tear leaves some of what was being written when a process died: a random prefix of it.
+func (h *host) tear() {
+	for _, e := range h.unsynced {
+		if p, ok := e.(*core.Persist); ok {
+			if !h.s.chance(0.7) {
+				break
+			}
+			h.persist(p)
+		}
+	}
+}
+
+func (h *host) doAll(batch []core.Effect) {
+	for _, e := range batch {
+		if p, ok := e.(*core.Persist); ok {
+			h.persist(p)
+		}
+	}
+	run := h.run
+	for _, e := range batch {
+		if h.run == run { // carrying one out may have ended the process
+			h.do(e)
+		}
+	}
+}
