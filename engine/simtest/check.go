@@ -84,7 +84,7 @@ func (c *checks) answered(o *op, r core.Result) {
 	if r.Code != core.CodeOK || o.local {
 		return
 	}
-	purged := r.Stamp.IsZero() && c.deleted(o.key, o.floor)
+	purged := r.Stamp.IsZero() && !h.purged.Less(o.floor)
 	if !purged && (r.Stamp.Less(o.floor) || o.writes() && o.tries == 1 && !o.floor.Less(r.Stamp)) {
 		c.s.fail("#%d of %s was answered with stamp %s, but %s had been answered when it began", o.id, o.key, r.Stamp, o.floor)
 	}
@@ -92,6 +92,13 @@ func (c *checks) answered(o *op, r core.Result) {
 		h.newest = r.Stamp
 		c.held(h)
 	}
+}
+
+func higher(a, b core.Stamp) core.Stamp {
+	if a.Less(b) {
+		return b
+	}
+	return a
 }
 
 func (c *checks) deleted(k core.Key, s core.Stamp) bool { return c.stamps[stampOf{k, s}].gone }
@@ -131,14 +138,14 @@ func (c *checks) put(h *host, p *core.Put, before, after core.Record) {
 	switch {
 	case !p.Drop && after.Meta.Promised.Less(before.Meta.Promised):
 		c.s.fail("%s took its promise for %s back from %s to %s", h.id, p.Key, before.Meta.Promised, after.Meta.Promised)
-	case lower && !after.Meta.Stamp.IsZero():
+	case lower && !after.Meta.Stamp.IsZero() && (c.s.counts(lostDiscard) || slices.Contains(c.s.log.set(p.Key), h.id)):
 		c.s.fail("%s put %s of %s in the place of %s", h.id, after.Meta.Stamp, p.Key, before.Meta.Stamp)
 	case after.Meta.Promised.Less(after.Meta.Stamp.Epoch):
 		c.s.fail("%s holds %s with stamp %s above its promise %s", h.id, p.Key, after.Meta.Stamp, after.Meta.Promised)
 	}
 	if k := c.keys[p.Key]; lower && k != nil {
-		if len(before.Pages) == 0 && !p.Drop && k.newest.Less(before.Meta.Stamp) && slices.Contains(c.s.log.set(p.Key), h.id) {
-			k.newest = before.Meta.Stamp // a delete is purged only after it was committed, whoever knows
+		if s := before.Meta.Stamp; len(before.Pages) == 0 && !p.Drop && slices.Contains(c.s.log.set(p.Key), h.id) {
+			k.newest, k.purged = higher(k.newest, s), higher(k.purged, s) // it was committed, whoever knows
 		}
 		c.held(k)
 	}

@@ -18,6 +18,7 @@ type history struct {
 	grows bool // a list that is never deleted
 
 	newest  core.Stamp // of all that was answered: what must never be lost
+	purged  core.Stamp // of the newest delete that was forgotten: what is older may be too
 	unknown int        // writes with an unknown outcome
 
 	longest string          // observed and answered, of a list that grows

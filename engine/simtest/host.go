@@ -60,13 +60,18 @@ func (h *host) start() {
 	var saved *core.Saved
 	if h.inc == 0 {
 		h.inc = 1 + h.s.rand.Uint64N(1<<40)
-		h.boot = 1
+		if h.s.counts(oldAnswers) {
+			h.boot = 1
+		}
 	} else {
 		saved = h.disk.saved()
 	}
 	o := h.s.o.Cluster
 	h.core = core.New(core.Config{Self: h.id, Incarnation: h.inc, Boot: h.boot, Durable: o.Durable, Types: types, Limits: o.Limits}, h.s.now, saved)
-	h.seen, h.calls, h.awake, h.stalled = 0, 0, 0, 0
+	h.seen, h.awake, h.stalled = 0, 0, 0
+	if h.s.counts(oldAnswers) {
+		h.calls = 0
+	}
 	h.queue, h.out, h.syncing, h.unsynced = nil, nil, false, nil
 	h.s.trace.add(h.s.now, "%s starts, incarnation %x boot %d", h.id, h.inc, h.boot)
 	run := h.run

@@ -233,7 +233,7 @@ func Kinds() []string {
 
 // shrinkRolls is how many runs Shrink tries without a kind of trouble before it keeps that kind: turning one off changes
 // everything that is drawn later.
-const shrinkRolls = 40
+const shrinkRolls = 12
 
 // Shrink turns off whatever a failing run does not need to fail with some violation, shortens it, and names what was
 // turned off.
