@@ -101,7 +101,7 @@ func (s *Sim) invoke(h *host, o *op, limit time.Duration) {
 	if o.tries == 1 {
 		s.made++
 		o.id, o.begin = s.made, s.Events
-		if s.o.Load.Retries {
+		if s.counts(twice) {
 			o.request = fmt.Sprint("r", o.id)
 		}
 		s.checks.made(o)

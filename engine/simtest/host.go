@@ -87,12 +87,20 @@ func (h *host) start() {
 	h.s.log.catchUp(h)
 }
 
-// register tells the log this incarnation until the placement lists it. If it was banned the member begins anew.
+// registerAgain is how often a process looks whether the log still lists it.
+const registerAgain = 200 * time.Millisecond
+
+// register tells the log this incarnation whenever the placement does not list it. If it was banned, as by a proposal of
+// an older process that came late, the member begins anew.
 func (h *host) register() {
 	run := h.run
 	var again func()
 	again = func() {
-		if h.run != run || !h.up() || h.s.log.lists(h) {
+		if h.run != run || !h.up() {
+			return
+		}
+		if h.s.log.lists(h) {
+			h.s.after(registerAgain, again)
 			return
 		}
 		m := h.member

@@ -44,7 +44,7 @@ func (n *network) send(m core.Message) {
 		if n.isCut(l) || s.chance(s.o.Net.Loss) {
 			return
 		}
-		if _, ask := m.Body.(*core.Ask); !ask && s.chance(s.o.Net.Dup) { // a transport gives a caller's message at most once
+		if s.chance(s.o.Net.Dup) && n.doubles(m.Body) {
 			times = 2
 		}
 	}
@@ -64,6 +64,17 @@ func (n *network) send(m core.Message) {
 			}
 		})
 	}
+}
+
+// doubles says whether a message may arrive twice. A transport gives a caller's message at most once.
+func (n *network) doubles(b core.Body) bool {
+	switch b.(type) {
+	case *core.Ask:
+		return false
+	case *core.Answer:
+		return n.s.counts(oldRedirects)
+	}
+	return true
 }
 
 // delay draws what a message takes. Links differ, and so do the two directions of one.

@@ -14,7 +14,7 @@ import (
 type Options struct {
 	Seed    uint64
 	Roll    uint64        // further runs with the same options
-	Strict  bool          // findings that are still open count as violations (open.go)
+	Strict  string        // open findings that count as violations (open.go), separated by commas; "all" for all
 	Length  time.Duration // of the first phase
 	Cluster Cluster
 	Load    Load
@@ -48,7 +48,6 @@ type Load struct {
 	Limit   time.Duration // a call's deadline
 	Deletes bool
 	Others  bool // not lists alone
-	Retries bool // unknown outcomes are tried again under the same request id
 }
 
 // Net is what happens to messages.
@@ -198,7 +197,6 @@ var kinds = []struct {
 	{"handler", func(o *Options) { o.Load.Handler = 0 }},
 	{"deletes", func(o *Options) { o.Load.Deletes = false }},
 	{"others", func(o *Options) { o.Load.Others = false }},
-	{"retries", func(o *Options) { o.Load.Retries = false }},
 	{"limits", func(o *Options) { o.Cluster.Limits = core.Limits{} }},
 	{"rate", func(o *Options) { o.Cluster.Rate, o.Cluster.Streams = 0, 0 }},
 	{"zones", func(o *Options) { o.Cluster.Zones = 0 }},

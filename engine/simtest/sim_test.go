@@ -15,7 +15,7 @@ var (
 	one     = flag.Uint64("seed", 0, "run this seed alone")
 	show    = flag.Bool("trace", false, "print the whole trace")
 	without = flag.String("without", "", "kinds of trouble to turn off, separated by commas; all for every kind")
-	strict  = flag.Bool("strict", false, "findings that are still open count as violations")
+	strict  = flag.String("strict", "", "open findings (open.go) that count as violations, separated by commas; all for all")
 	roll    = flag.Uint64("roll", 0, "which of the runs with these options, as Shrink names it")
 	shrink  = flag.Bool("shrink", false, "turn off what a failing seed does not need to fail")
 	most    = flag.Int("failures", 3, "stop after so many failing seeds")
