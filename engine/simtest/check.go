@@ -126,6 +126,58 @@ func (c *checks) held(h *history) {
 	}
 }
 
+// answeredStamps gives the newest answered stamp of each key: a member that begins anew counts for a key only once it holds
+// that, or something newer, for it fills from enough others.
+func (c *checks) answeredStamps() map[core.Key]core.Stamp {
+	out := map[core.Key]core.Stamp{}
+	for _, h := range c.order {
+		if !h.newest.IsZero() {
+			out[h.key] = h.newest
+		}
+	}
+	return out
+}
+
+// gaining notes what the receivers of a step have to hold before they count, as the switch stage begins.
+func (c *checks) gaining() {
+	l := &c.s.log
+	for _, h := range c.order {
+		set := l.set(h.key)
+		for _, id := range l.setOn(l.next, h.key) {
+			if !slices.Contains(set, id) && !h.newest.IsZero() {
+				c.s.host(id).must[h.key] = h.newest
+			}
+		}
+	}
+}
+
+// sent checks that a replica's agreement comes only from a member that has filled the key.
+func (c *checks) sent(h *host, b core.Body) {
+	var k core.Key
+	switch b := b.(type) {
+	case *core.Promise:
+		if b.Code == core.CodeOK {
+			k = b.Key
+		}
+	case *core.Accepted:
+		if b.Code == core.CodeOK {
+			k = b.Key
+		}
+	case *core.Confirmed:
+		if b.Code == core.CodeOK {
+			k = b.Key
+		}
+	}
+	must, ok := h.must[k]
+	if !ok || c.s.o.Trouble.Loss {
+		return
+	}
+	delete(h.must, k)
+	if has := h.disk.records[k].Meta.Stamp; has.Less(must) && c.keys[k].purged.Less(must) {
+		c.s.fail("%s answers for %s with %s, though it lost or never had %s", h.id, k, has, must)
+	}
+}
+
 // put checks one change of a copy on a member's disk.
 func (c *checks) put(h *host, p *core.Put, before, after core.Record) {
 	if p.Key.Type == "@core" {
@@ -228,6 +280,9 @@ func (c *checks) placed(old, p *membership.Placement) {
 	}
 	if diff > 1 || (diff == 0) != (p.Stage == membership.StageStable) || p.Version < old.Version || p.Revision != old.Revision+1 || int(p.Revision) != len(c.s.log.views) {
 		c.s.fail("placement %s after %s", p, old)
+	}
+	if p.Stage == membership.StageSwitch && p.Step != old.Step {
+		c.gaining()
 	}
 	if p.Version != old.Version || !slices.Equal(p.Base, old.Base) {
 		for _, h := range c.order {

@@ -45,12 +45,26 @@ func (s *Sim) faults() {
 		s.log.dead = s.now.Add(s.between(50*time.Millisecond, 3*time.Second))
 		s.trace.add(s.now, "the log has no leader until %s", at(s.log.dead))
 	})
+	s.every(o.Log.Behind, func() { s.leaveBehind(s.anyHost()) })
 	s.every(o.Disk.Stalls, func() {
 		h := s.anyHost()
 		s.Faults++
 		h.stalled = s.now.Add(s.between(20*time.Millisecond, 2*time.Second))
 		s.trace.add(s.now, "the disk of %s hangs until %s", h.id, at(h.stalled))
 	})
+}
+
+// leaveBehind keeps the log's news from a member: its own log is silent, and about half of its peers do not reach it. What
+// it says arrives.
+func (s *Sim) leaveBehind(h *host) {
+	s.Faults++
+	h.deaf = s.now.Add(s.between(50*time.Millisecond, 3*time.Second))
+	s.trace.add(s.now, "%s is left behind until %s", h.id, at(h.deaf))
+	for _, o := range s.hosts {
+		if o != h && s.chance(0.5) {
+			s.net.cut[link{o.id, h.id}] = h.deaf
+		}
+	}
 }
 
 // breakLink cuts or clogs one direction between two members.

@@ -28,7 +28,9 @@ type host struct {
 	out      []core.Effect // not carried out yet
 	syncing  bool
 	unsynced []core.Effect
-	seen     uint64 // newest revision that the log has given this process
+	seen     uint64                  // newest revision that the log has given this process
+	deaf     core.Time               // the log tells it nothing until then
+	must     map[core.Key]core.Stamp // what it has to hold of a key before it counts for it
 }
 
 func newHost(s *Sim, n int) *host {
@@ -60,6 +62,7 @@ func (h *host) start() {
 	var saved *core.Saved
 	if h.inc == 0 {
 		h.inc = 1 + h.s.rand.Uint64N(1<<40)
+		h.must = h.s.checks.answeredStamps()
 		if h.s.counts(oldAnswers) {
 			h.boot = 1
 		}
@@ -165,6 +168,7 @@ func (h *host) do(e core.Effect) {
 	s := h.s
 	switch e := e.(type) {
 	case *core.Send:
+		s.checks.sent(h, e.Msg.Body)
 		if e.Msg.To == h.id {
 			h.later(0, func() { h.step(&core.Recv{Msg: e.Msg}) })
 			return

@@ -69,6 +69,7 @@ type Log struct {
 	Late    float64       // share of proposals that take up to 5 s
 	Dup     float64       // share of proposals that are applied twice
 	Outages time.Duration // the log has no leader for a while
+	Behind  time.Duration // a member hears nothing of the log for a while, and little of its peers
 }
 
 // Disk is what a durable store does.
@@ -133,6 +134,7 @@ func Draw(seed uint64) Options {
 	o.Log = Log{
 		Lag: r.dur(time.Millisecond, 300*time.Millisecond), Skip: r.rate(0.4, 0.5), Lost: r.rate(0.5, 0.3), Late: r.rate(0.4, 0.2),
 		Dup: r.rate(0.3, 0.2), Outages: r.some(0.3, time.Second, 8*time.Second),
+		Behind: r.some(0.4, 500*time.Millisecond, 4*time.Second),
 	}
 	if r.IntN(10) == 0 {
 		o.Log.Lag = r.dur(time.Second, 5*time.Second)
@@ -180,6 +182,7 @@ var kinds = []struct {
 	{"aborts", func(o *Options) { o.Trouble.Aborts = 0 }},
 	{"holds", func(o *Options) { o.Trouble.Holds = false }},
 	{"outages", func(o *Options) { o.Log.Outages = 0 }},
+	{"behind", func(o *Options) { o.Log.Behind = 0 }},
 	{"lag", func(o *Options) { o.Log.Lag = time.Millisecond }},
 	{"skip", func(o *Options) { o.Log.Skip = 0 }},
 	{"lost", func(o *Options) { o.Log.Lost = 0 }},

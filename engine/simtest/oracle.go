@@ -134,7 +134,7 @@ func (l *oracle) lists(h *host) bool {
 
 // tell gives a member a placement, if it lives and has seen no newer one.
 func (l *oracle) tell(h *host, v *core.View) {
-	if v == nil || !h.up() || v.Revision <= h.seen {
+	if v == nil || !h.up() || v.Revision <= h.seen || l.s.now < h.deaf && !l.s.calm {
 		return
 	}
 	h.seen = v.Revision
@@ -286,10 +286,12 @@ func (l *oracle) counts() []int {
 }
 
 // set gives a key's S at the newest placement.
-func (l *oracle) set(k core.Key) []string {
+func (l *oracle) set(k core.Key) []string { return l.setOn(l.base, k) }
+
+func (l *oracle) setOn(r *ring.Ring, k core.Key) []string {
 	n := l.s.o.Cluster.Replicas
 	if c := l.s.o.Cluster.Counters; c > 0 && k.Type == "cnt" {
 		n = c
 	}
-	return l.base.Replicas(ring.KeyToken(ring.HashV1, k.Type, k.Name), n)
+	return r.Replicas(ring.KeyToken(ring.HashV1, k.Type, k.Name), n)
 }
