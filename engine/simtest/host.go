@@ -108,7 +108,8 @@ func (h *host) register() {
 		}
 		m := h.member
 		m.Incarnation = h.inc
-		h.s.log.propose(membership.Command{Register: &membership.Register{Member: m}}, func(r membership.Result) {
+		ours := func() bool { return h.run == run || h.s.counts(oldRegister) }
+		h.s.log.proposeIf(ours, membership.Command{Register: &membership.Register{Member: m}}, func(r membership.Result) {
 			if r.Code == membership.ErrBanned && h.run == run {
 				h.crash(true)
 				h.start()

@@ -86,7 +86,7 @@ func (s *Sim) missing(k core.Key, r core.Record, ok bool) string {
 		if e.Copy.Stamp != r.Meta.Stamp && s.counts(noRepair) {
 			return fmt.Sprintf("%s of %v holds %s of %s, others %s", id, set, e.Copy.Stamp, k, r.Meta.Stamp)
 		}
-		if k.Type == "act" && e.Owner == id && e.Activation == "" {
+		if k.Type == "act" && e.Owner == id && e.Activation == "" && (e.Copy.Stamp == r.Meta.Stamp || s.counts(noRepair)) {
 			return fmt.Sprintf("%s is marked active and does not run at its owner %s", k, id)
 		}
 	}
