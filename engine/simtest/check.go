@@ -151,30 +151,19 @@ func (c *checks) gaining() {
 	}
 }
 
-// sent checks that a replica's agreement comes only from a member that has filled the key.
+// sent checks that a promise that counts comes only from a member that has filled the key.
 func (c *checks) sent(h *host, b core.Body) {
-	var k core.Key
-	switch b := b.(type) {
-	case *core.Promise:
-		if b.Code == core.CodeOK {
-			k = b.Key
-		}
-	case *core.Accepted:
-		if b.Code == core.CodeOK {
-			k = b.Key
-		}
-	case *core.Confirmed:
-		if b.Code == core.CodeOK {
-			k = b.Key
-		}
-	}
-	must, ok := h.must[k]
-	if !ok || c.s.o.Trouble.Loss {
+	p, ok := b.(*core.Promise)
+	if !ok || p.Code != core.CodeOK || c.s.o.Trouble.Loss {
 		return
 	}
-	delete(h.must, k)
-	if has := h.disk.records[k].Meta.Stamp; has.Less(must) && c.keys[k].purged.Less(must) {
-		c.s.fail("%s answers for %s with %s, though it lost or never had %s", h.id, k, has, must)
+	must, ok := h.must[p.Key]
+	if !ok {
+		return
+	}
+	delete(h.must, p.Key)
+	if p.Stamp.Less(must) && c.keys[p.Key].purged.Less(must) {
+		c.s.fail("%s promises for %s with %s, though it lost or never had %s", h.id, p.Key, p.Stamp, must)
 	}
 }
 
