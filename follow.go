@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"chainmail/coordinator"
@@ -38,7 +39,7 @@ func (n *Node) follow() {
 }
 
 func (n *Node) place(p *membership.Placement) {
-	places := make(map[string]string, len(p.Members))
+	places := maps.Clone(*n.places.Load()) // who has gone may still wait for answers
 	for _, m := range p.Members {
 		places[m.ID] = m.Address
 	}

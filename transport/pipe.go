@@ -148,7 +148,7 @@ func (p *pipe) run() {
 		if closed {
 			return
 		}
-		conn, raw, err := p.connect()
+		conn, raw, err := p.connectSoon()
 		if err == nil {
 			fails = 0
 			err = p.pump(conn, raw, data)
@@ -159,6 +159,25 @@ func (p *pipe) run() {
 		}
 		fails++
 		p.failed(err, fails)
+	}
+}
+
+// connectSoon tries for a while, so that what is sent while a member starts is not lost.
+func (p *pipe) connectSoon() (net.Conn, net.Conn, error) {
+	begin, wait := time.Now(), dialFirst/4
+	for {
+		conn, raw, err := p.connect()
+		p.mu.Lock()
+		away := p.reason != nil // it has been failing for longer
+		p.mu.Unlock()
+		if err == nil || away || permanent(err) || p.t.ctx.Err() != nil || time.Since(begin) > dialSoon {
+			return conn, raw, err
+		}
+		select {
+		case <-time.After(wait):
+			wait = min(2*wait, dialFirst*4)
+		case <-p.t.ctx.Done():
+		}
 	}
 }
 

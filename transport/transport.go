@@ -64,6 +64,7 @@ const (
 	writeTimeout = 10 * time.Second
 	dialFirst    = 50 * time.Millisecond
 	dialMost     = 2 * time.Second
+	dialSoon     = time.Second      // how long what is queued waits for the first connection
 	dialRefused  = 60 * time.Second // after a refusal that will not change soon
 	queueBytes   = 8 << 20          // of one member and lane
 	maxUnknown   = 64               // connections that have not said HELLO yet

@@ -55,6 +55,10 @@ func (c *Core) route(p *call) {
 		c.wait(p, "no placement is known yet")
 		return
 	}
+	if !c.registered() { // the owner would not know where to send the answer
+		c.wait(p, "this member is not registered in the placement")
+		return
+	}
 	s := c.slots.find(p.Key)
 	if s == nil {
 		s = c.slot(p.Key)
