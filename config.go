@@ -122,13 +122,14 @@ func (c *Config) complete() error {
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
 	}
-	return c.check()
+	return c.Check()
 }
 
-func (c *Config) check() error {
+// Check refuses settings that contradict themselves, before anything is started.
+func (c *Config) Check() error {
 	bad := func(format string, args ...any) error { return fmt.Errorf("config: "+format, args...) }
 	switch {
-	case c.Store != StoreNone && c.Store != StoreBolt:
+	case c.Store != "" && c.Store != StoreNone && c.Store != StoreBolt:
 		return bad("store %q is not known; use %q or %q", c.Store, StoreNone, StoreBolt)
 	case c.Store == StoreBolt && c.DataDir == "":
 		return bad("store %q needs a data_dir", StoreBolt)
