@@ -130,6 +130,9 @@ func findChange(p *membership.Placement, id string) (membership.Change, bool) {
 	return membership.Change{}, false
 }
 
+// NewKey makes an idempotency key.
+func NewKey() string { return randomID() }
+
 func randomID() string {
 	var b [16]byte
 	rand.Read(b[:])

@@ -13,22 +13,15 @@ func (p *Placement) change(c ChangeCommand, at int64) Result {
 	if r, seen := p.sameKey(c); seen {
 		return r
 	}
-	if c.ExpectVersion != 0 && c.ExpectVersion != p.Version {
-		return Result{Code: ErrStale, Text: fmt.Sprintf("planned for version %d, now %d; plan again", c.ExpectVersion, p.Version)}
-	}
 	if p.Running != nil && !c.Retarget {
 		return Result{Code: ErrRunning, ID: p.Running.ID, Text: "change " + p.Running.ID + " is running; wait for it, abort it, or retarget it"}
 	}
 	if p.Running == nil && c.Retarget {
 		return Result{Code: ErrUnknownChange, Text: "no change is running that could be retargeted"}
 	}
-	target, r := p.goal(c)
+	target, steps, r := Preview(p, c)
 	if r.Code != OK {
 		return r
-	}
-	steps, err := ring.Chain(p.Base, target, p.isDown)
-	if err != nil {
-		return invalid("%v", err)
 	}
 	if p.Running != nil {
 		p.conclude(Retargeted, at)
@@ -45,6 +38,23 @@ func (p *Placement) change(c ChangeCommand, at int64) Result {
 	p.bump()
 	p.start(steps, at)
 	return Result{ID: ch.ID}
+}
+
+// Preview gives the member set that a change leads to and the chain to it, or why it is refused. Whether another change
+// runs is not looked at.
+func Preview(p *Placement, c ChangeCommand) ([]ring.Member, []ring.Step, Result) {
+	if c.ExpectVersion != 0 && c.ExpectVersion != p.Version {
+		return nil, nil, Result{Code: ErrStale, Text: fmt.Sprintf("planned for version %d, now %d; plan again", c.ExpectVersion, p.Version)}
+	}
+	target, r := p.goal(c)
+	if r.Code != OK {
+		return nil, nil, r
+	}
+	steps, err := ring.Chain(p.Base, target, p.isDown)
+	if err != nil {
+		return nil, nil, invalid("%v", err)
+	}
+	return target, steps, Result{}
 }
 
 // sameKey finds a change with the same idempotency key.

@@ -1,0 +1,161 @@
+package coordinator
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"chainmail/coordinator/membership"
+	"chainmail/ring"
+)
+
+// ChangePlan says what a change would do: a dry run, true for one version of the placement.
+type ChangePlan struct {
+	Version       uint64             `json:"version"`
+	Add           []string           `json:"add,omitempty"`
+	Remove        []string           `json:"remove,omitempty"`
+	Target        []string           `json:"target"`
+	Steps         []PlannedStep      `json:"steps"`
+	BalanceBefore map[string]float64 `json:"balance_before"` // owned share of the circle, by member
+	BalanceAfter  map[string]float64 `json:"balance_after"`
+	Raft          []string           `json:"raft,omitempty"` // what happens to votes, in words
+	Checks        []PlanCheck        `json:"checks"`
+}
+
+// PlannedStep is one step of the chain.
+type PlannedStep struct {
+	Step   string         `json:"step"` // +id joins, -id leaves
+	Ranges int            `json:"ranges"`
+	Moves  []PlannedMoves `json:"moves"`
+}
+
+// PlannedMoves is what one member gains in a step, and from whom.
+type PlannedMoves struct {
+	From  string  `json:"from"` // "" if nobody gives its place up: there were fewer members than replicas
+	To    string  `json:"to"`   // "" if nobody takes it
+	Share float64 `json:"share"`
+}
+
+// PlanCheck is a condition that was looked at before anything is done. A warning does not stop the change.
+type PlanCheck struct {
+	Name    string `json:"name"`
+	OK      bool   `json:"ok"`
+	Warning bool   `json:"warning,omitempty"`
+	Why     string `json:"why,omitempty"`
+}
+
+// OK says whether nothing stands against the change.
+func (p ChangePlan) OK() bool {
+	return !slices.ContainsFunc(p.Checks, func(c PlanCheck) bool { return !c.OK && !c.Warning })
+}
+
+// Plan computes what a change would do by this member's placement. A change that the log would refuse is a *Refusal.
+func (c *Coordinator) Plan(q ChangeRequest) (ChangePlan, error) {
+	p := c.Placement()
+	target, steps, r := membership.Preview(p, membership.ChangeCommand{Add: q.Add, Remove: q.Remove, ExpectVersion: q.ExpectVersion})
+	r.Version = p.Version
+	if err := refusal(r); err != nil {
+		return ChangePlan{}, fmt.Errorf("plan change: %w", err)
+	}
+	out := ChangePlan{Version: p.Version, Add: q.Add, Remove: q.Remove, Steps: []PlannedStep{}}
+	for _, m := range target {
+		out.Target = append(out.Target, m.ID)
+	}
+	now, err := ring.New(p.Ring, p.Base)
+	if err != nil {
+		return ChangePlan{}, err
+	}
+	out.BalanceBefore = now.Owned()
+	for _, s := range steps {
+		next, err := ring.New(p.Ring, s.Next)
+		if err != nil {
+			return ChangePlan{}, err
+		}
+		out.Steps = append(out.Steps, planStep(s, now, next, p.Replicas[""]))
+		now = next
+	}
+	out.BalanceAfter = now.Owned()
+	out.Raft = c.planVotes(p, target)
+	out.Checks = c.planChecks(p, q, target)
+	return out, nil
+}
+
+func planStep(s ring.Step, base, next *ring.Ring, n int) PlannedStep {
+	out := PlannedStep{Step: s.String(), Moves: []PlannedMoves{}}
+	type pair struct{ from, to string }
+	shares := map[pair]float64{}
+	for _, m := range ring.Diff(base, next, n) {
+		out.Ranges++
+		shares[pair{m.Loses, m.Gains}] += m.Range.Size()
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(shares), func(a, b pair) int {
+		return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to))
+	}) {
+		out.Moves = append(out.Moves, PlannedMoves{k.from, k.to, shares[k]})
+	}
+	return out
+}
+
+// planVotes says in words which Raft steps follow a change.
+func (c *Coordinator) planVotes(p *membership.Placement, target []ring.Member) []string {
+	var out []string
+	voters := 0
+	for _, s := range c.Status().Servers {
+		switch gone := membership.In(p.Target, s.ID) && !membership.In(target, s.ID); {
+		case s.Voter && gone && s.Leader:
+			out = append(out, "transfer leadership from "+s.ID, "demote voter "+s.ID, "remove "+s.ID)
+		case s.Voter && gone:
+			out = append(out, "demote voter "+s.ID, "remove "+s.ID)
+		case gone:
+			out = append(out, "remove "+s.ID)
+		case s.Voter:
+			voters++
+		}
+	}
+	for _, s := range c.Status().Servers {
+		if m, ok := p.Member(s.ID); ok && !s.Voter && !m.NonVoter && voters < c.cfg.MaxVoters && membership.In(target, s.ID) {
+			out = append(out, "promote "+s.ID+" once it has caught up")
+			voters++
+		}
+	}
+	return out
+}
+
+func (c *Coordinator) planChecks(p *membership.Placement, q ChangeRequest, target []ring.Member) []PlanCheck {
+	var out []PlanCheck
+	check := func(name string, ok bool, format string, args ...any) {
+		x := PlanCheck{Name: name, OK: ok}
+		if !ok {
+			x.Why = fmt.Sprintf(format, args...)
+		}
+		out = append(out, x)
+	}
+	warn := func(name string, ok bool, format string, args ...any) {
+		check(name, ok, format, args...)
+		out[len(out)-1].Warning = !ok
+	}
+	running := ""
+	if p.Running != nil {
+		running = p.Running.ID
+	}
+	check("no-other-change", running == "" || q.Retarget, "change %s is running; wait for it, abort it, or retarget it", running)
+	check("leader", c.Status().LeaderID != "", "no leader is known")
+	for _, id := range q.Add {
+		m, _ := p.Member(id)
+		check("up "+id, !m.Down, "member %s is down; it could not fill its ranges", id)
+	}
+	down, refilling := 0, 0
+	for _, m := range p.Members {
+		if membership.In(p.Base, m.ID) && m.Down {
+			down++
+		}
+		if membership.In(p.Base, m.ID) && m.Refilling {
+			refilling++
+		}
+	}
+	quorum := p.Replicas[""]/2 + 1
+	check("quorums", down+refilling < quorum, "%d members of the ring are down and %d are refilling: keys of which %d replicas are among them would wait", down, refilling, quorum)
+	warn("replicas", len(target) >= p.Replicas[""], "%d members are fewer than the %d replicas of a key", len(target), p.Replicas[""])
+	return out
+}

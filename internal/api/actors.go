@@ -1,0 +1,232 @@
+package api
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"unicode/utf8"
+
+	"chainmail"
+	"chainmail/engine/core"
+	"chainmail/engine/kinds"
+)
+
+// Value is a kv value in JSON: as text where it is UTF-8, else in base64.
+type Value struct {
+	Text   *string `json:"value,omitempty"`
+	Base64 *string `json:"value_base64,omitempty"`
+	Stamp  string  `json:"stamp,omitempty"`
+	Expect *string `json:"expect,omitempty"` // of a compare-and-swap: the stamp, "" for no value
+}
+
+// MakeValue gives a value's JSON form.
+func MakeValue(b []byte) Value {
+	if utf8.Valid(b) {
+		s := string(b)
+		return Value{Text: &s}
+	}
+	s := base64.StdEncoding.EncodeToString(b)
+	return Value{Base64: &s}
+}
+
+// Bytes is the way back from MakeValue.
+func (v Value) Bytes() ([]byte, error) {
+	switch {
+	case v.Text != nil && v.Base64 == nil:
+		return []byte(*v.Text), nil
+	case v.Base64 != nil && v.Text == nil:
+		return base64.StdEncoding.DecodeString(*v.Base64)
+	}
+	return nil, errors.New("either value or value_base64 is needed")
+}
+
+// Deleted answers a kv delete.
+type Deleted struct {
+	Deleted bool `json:"deleted"` // there was a value
+}
+
+// Delta is the body of a counter's add, Sum the answer of it and of get.
+type Delta struct {
+	Delta int64 `json:"delta"`
+}
+
+// Sum is described at Delta.
+type Sum struct {
+	Sum int64 `json:"sum"`
+}
+
+// method gives the handler's body for a JSON body, and the JSON answer for the handler's. Reading methods may be asked
+// with GET.
+type method struct {
+	reads bool
+	in    func(r *http.Request) ([]byte, error)
+	out   func(a chainmail.Answer) (any, error)
+}
+
+func none(r *http.Request) ([]byte, error) { return nil, body(r, &struct{}{}) }
+
+func stamped(a chainmail.Answer) (any, error) { return Value{Stamp: a.Stamp}, nil }
+
+func sum(a chainmail.Answer) (any, error) {
+	n, err := kinds.ParseInt(a.Body)
+	return Sum{n}, err
+}
+
+func put(r *http.Request) ([]byte, error) {
+	var v Value
+	if err := body(r, &v); err != nil {
+		return nil, err
+	}
+	b, err := v.Bytes()
+	if err != nil {
+		return nil, problem("bad-request", "%v", err)
+	}
+	if v.Expect != nil {
+		return nil, problem("bad-request", "put takes no expected stamp; use cas")
+	}
+	return b, nil
+}
+
+func cas(r *http.Request) ([]byte, error) {
+	var v Value
+	if err := body(r, &v); err != nil {
+		return nil, err
+	}
+	b, err := v.Bytes()
+	if err != nil || v.Expect == nil {
+		return nil, problem("bad-request", "cas needs expect (a stamp, or \"\" for no value) and value or value_base64")
+	}
+	return kinds.AppendCAS(nil, *v.Expect, b), nil
+}
+
+// methods are those of the built-in types.
+var methods = map[string]map[string]method{
+	kinds.KV: {
+		kinds.Get: {true, none, func(a chainmail.Answer) (any, error) {
+			stamp, b, err := kinds.ParseValue(a.Body)
+			v := MakeValue(b)
+			v.Stamp = stamp
+			return v, err
+		}},
+		kinds.Put: {false, put, stamped},
+		kinds.CAS: {false, cas, stamped},
+		kinds.Delete: {false, none, func(a chainmail.Answer) (any, error) {
+			return Deleted{len(a.Body) == 1 && a.Body[0] == 1}, nil
+		}},
+	},
+	kinds.Counter: {
+		kinds.Get: {true, none, sum},
+		kinds.Add: {false, func(r *http.Request) ([]byte, error) {
+			d := Delta{Delta: 1}
+			err := body(r, &d)
+			return kinds.AppendInt(nil, d.Delta), err
+		}, sum},
+	},
+}
+
+func (s *Server) ask(w http.ResponseWriter, r *http.Request) error {
+	typ, key, name := r.PathValue("type"), r.PathValue("key"), r.PathValue("method")
+	known, ok := methods[typ]
+	if !ok {
+		return problem("rejected", "type %q is not known on member %s; it has kv and counter", typ, s.node.ID())
+	}
+	m, ok := known[name]
+	if !ok {
+		return problem("rejected", "type %s has no method %q", typ, name)
+	}
+	if r.Method == http.MethodGet && !m.reads {
+		return problem("bad-request", "%s of %s changes the key: use POST", name, typ)
+	}
+	in, err := m.in(r)
+	if err != nil {
+		return err
+	}
+	ctx, done, err := due(r)
+	if err != nil {
+		return err
+	}
+	defer done()
+	a, err := s.node.Ask(ctx, typ, key, name, in)
+	if err != nil {
+		return err
+	}
+	out, err := m.out(a)
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusOK, out)
+}
+
+func (s *Server) explain(w http.ResponseWriter, r *http.Request) error {
+	e, err := s.node.Explain(r.Context(), r.PathValue("type"), r.PathValue("key"))
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusOK, e)
+}
+
+// Item is one key of a list: what its value is depends on the type.
+type Item struct {
+	Key    string          `json:"key"`
+	Member string          `json:"member"`
+	Value  json.RawMessage `json:"value"`
+}
+
+// Page is a part of the keys that a member owns.
+type Page struct {
+	Items []Item `json:"items"`
+	More  bool   `json:"more"` // ask again with after=the last key
+}
+
+const defaultLimit, maxLimit = 100, 1000
+
+// list gives the keys of ?type= that ?member= owns, after ?after=, with ?prefix=.
+func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	limit, err := number(r, "limit", defaultLimit)
+	if err != nil {
+		return err
+	}
+	member := q.Get("member")
+	if member == "" {
+		member = s.node.ID()
+	}
+	if _, ok := s.node.Coordinator().Placement().Member(member); !ok {
+		return problem("unknown-member", "no member %s", member)
+	}
+	typ := q.Get("type")
+	if _, ok := methods[typ]; !ok {
+		return problem("bad-request", "list needs type=kv or type=counter, not %q", typ)
+	}
+	p, err := s.node.List(r.Context(), member, typ, q.Get("prefix"), q.Get("after"), int(min(max(limit, 1), maxLimit)))
+	if err != nil {
+		return problem("unavailable", "%v", err)
+	}
+	out := Page{Items: []Item{}, More: p.More}
+	for _, it := range p.Items {
+		v, err := itemValue(typ, it)
+		if err != nil {
+			return err
+		}
+		out.Items = append(out.Items, Item{it.Key, it.Member, v})
+	}
+	return reply(w, http.StatusOK, out)
+}
+
+func itemValue(typ string, it chainmail.Item) (json.RawMessage, error) {
+	for name, data := range it.Pages {
+		if name == core.ActivePage {
+			continue
+		}
+		if typ == kinds.Counter {
+			n, err := kinds.ParseInt(data)
+			if err != nil {
+				return nil, err
+			}
+			return json.Marshal(Sum{n})
+		}
+		return json.Marshal(MakeValue(data))
+	}
+	return json.RawMessage("null"), nil
+}

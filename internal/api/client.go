@@ -1,0 +1,338 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"chainmail"
+	"chainmail/coordinator"
+	"chainmail/coordinator/membership"
+)
+
+// ErrNoEndpoint: none of the endpoints could be reached.
+var ErrNoEndpoint = errors.New("no endpoint can be reached")
+
+// Client asks the API of any of several members. It may be used from any goroutine.
+type Client struct {
+	http  *http.Client
+	token string
+
+	mu    sync.Mutex
+	bases []string // http://host:port; the first one is asked first
+}
+
+const (
+	dialTimeout = time.Second
+	keepIdle    = 64 // connections to one member
+	retryPause  = 20 * time.Millisecond
+)
+
+// NewClient makes a Client of endpoints, host:port or URLs. transport may be nil.
+func NewClient(endpoints []string, token string, transport *http.Transport) *Client {
+	if transport == nil {
+		transport = &http.Transport{}
+	}
+	transport.DialContext = (&net.Dialer{Timeout: dialTimeout}).DialContext
+	transport.MaxIdleConnsPerHost = keepIdle
+	c := &Client{http: &http.Client{Transport: transport}, token: token}
+	c.SetEndpoints(endpoints)
+	return c
+}
+
+// Close ends the idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// SetEndpoints replaces the endpoints.
+func (c *Client) SetEndpoints(endpoints []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bases = c.bases[:0:0]
+	for _, e := range endpoints {
+		if !strings.Contains(e, "://") {
+			e = "http://" + e
+		}
+		c.bases = append(c.bases, strings.TrimSuffix(e, "/"))
+	}
+}
+
+// Endpoints gives the present ones.
+func (c *Client) Endpoints() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.bases)
+}
+
+// Refresh asks for the members and takes their endpoints, those that are on the ring first.
+func (c *Client) Refresh(ctx context.Context) error {
+	p, err := c.Placement(ctx)
+	if err != nil {
+		return err
+	}
+	if next := endpoints(p, c.scheme()); len(next) > 0 {
+		c.SetEndpoints(next)
+	}
+	return nil
+}
+
+func endpoints(p membership.Placement, scheme string) []string {
+	var on, off []string
+	for _, m := range p.Members {
+		switch {
+		case m.HTTP == "" || m.Down:
+		case membership.In(p.Target, m.ID):
+			on = append(on, scheme+m.HTTP)
+		default:
+			off = append(off, scheme+m.HTTP)
+		}
+	}
+	if len(on) > 0 {
+		return on
+	}
+	return off
+}
+
+func (c *Client) scheme() string {
+	if b := c.Endpoints(); len(b) > 0 && strings.HasPrefix(b[0], "https://") {
+		return "https://"
+	}
+	return "http://"
+}
+
+// failed puts an endpoint last, if it is still the first.
+func (c *Client) failed(base string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.bases) > 1 && c.bases[0] == base {
+		c.bases = append(slices.Clone(c.bases[1:]), base)
+	}
+}
+
+// Do sends a request and reads the JSON answer into out. It goes from endpoint to endpoint until ctx ends, as long as
+// the request was certainly not run, or again is true: then it may be sent again whatever became of it. Errors are
+// *Problem, or ErrNoEndpoint.
+func (c *Client) Do(ctx context.Context, method, path string, in, out any, again bool) error {
+	var payload []byte
+	if in != nil {
+		var err error
+		if payload, err = json.Marshal(in); err != nil {
+			return err
+		}
+	}
+	tried := 0
+	for {
+		bases := c.Endpoints()
+		if len(bases) == 0 {
+			return ErrNoEndpoint
+		}
+		err := c.once(ctx, method, bases[0], path, payload, out)
+		if err == nil || !mayRetry(err, again) {
+			return err
+		}
+		c.failed(bases[0])
+		if tried++; tried < len(bases) && ctx.Err() == nil {
+			continue
+		}
+		tried = 0
+		if _, bounded := ctx.Deadline(); !bounded {
+			return err
+		}
+		select {
+		case <-time.After(retryPause):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// errNotSent: the endpoint was not reached, so that nothing was run.
+type errNotSent struct{ err error }
+
+func (e *errNotSent) Error() string   { return e.err.Error() }
+func (e *errNotSent) Unwrap() []error { return []error{ErrNoEndpoint, e.err} }
+
+// mayRetry says whether a request can be sent again: nothing of it was run, and another time or member may do it.
+func mayRetry(err error, again bool) bool {
+	var p *Problem
+	var n *errNotSent
+	switch {
+	case errors.As(err, &n):
+		return true
+	case !errors.As(err, &p):
+		return false
+	case p.Code == "unavailable" || p.Code == "closed":
+		return true
+	case p.Code == "no-leader" || p.UnknownOutcome:
+		return again
+	}
+	return false
+}
+
+func (c *Client) once(ctx context.Context, method, base, path string, payload []byte, out any) error {
+	target := base + path
+	if d, ok := ctx.Deadline(); ok {
+		mark := "?"
+		if strings.Contains(path, "?") {
+			mark = "&"
+		}
+		target += mark + "timeout=" + max(time.Until(d), time.Millisecond).String()
+	}
+	r, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(payload))
+	if err != nil {
+		return problem("bad-request", "%v", err)
+	}
+	if c.token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	resp, err := c.http.Do(r)
+	if err != nil {
+		return sendError(method, base, err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return sendError(method, base, err)
+	}
+	if resp.StatusCode >= 300 {
+		p := &Problem{}
+		if json.Unmarshal(b, p) != nil || p.Code == "" {
+			p = problem("internal", "%s answered %s: %.200s", base, resp.Status, b)
+		}
+		return p
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(b, out); err != nil {
+		return fmt.Errorf("answer of %s: %w", base, err)
+	}
+	return nil
+}
+
+func sendError(method, base string, err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return &errNotSent{fmt.Errorf("%s: %w", base, err)}
+	}
+	if method == http.MethodGet {
+		return &errNotSent{fmt.Errorf("%s: %w", base, err)} // it changes nothing
+	}
+	return problem("unknown-outcome", "%s did not answer: %v", base, err)
+}
+
+func esc(s string) string { return url.PathEscape(s) }
+
+// Placement gives the placement of the asked member.
+func (c *Client) Placement(ctx context.Context) (p membership.Placement, err error) {
+	return p, c.Do(ctx, http.MethodGet, "/v1/placement", nil, &p, true)
+}
+
+// Members gives the members' own statuses.
+func (c *Client) Members(ctx context.Context) (m []chainmail.MemberStatus, err error) {
+	return m, c.Do(ctx, http.MethodGet, "/v1/members", nil, &m, true)
+}
+
+// Status gives one screen about the cluster.
+func (c *Client) Status(ctx context.Context) (s Status, err error) {
+	return s, c.Do(ctx, http.MethodGet, "/v1/status", nil, &s, true)
+}
+
+// Submit starts a change. Without an idempotency key in q one is made, so that sending it again is safe.
+func (c *Client) Submit(ctx context.Context, q coordinator.ChangeRequest) (ch membership.Change, err error) {
+	if q.Key == "" {
+		q.Key = coordinator.NewKey()
+	}
+	return ch, c.Do(ctx, http.MethodPost, "/v1/changes", q, &ch, true)
+}
+
+// Plan gives what a change would do.
+func (c *Client) Plan(ctx context.Context, q coordinator.ChangeRequest) (p coordinator.ChangePlan, err error) {
+	return p, c.Do(ctx, http.MethodPost, "/v1/changes:plan", q, &p, true)
+}
+
+// Progress gives where a change stands, "" for the running one.
+func (c *Client) Progress(ctx context.Context, id string) (p chainmail.ChangeProgress, err error) {
+	if id == "" {
+		id = "running"
+	}
+	return p, c.Do(ctx, http.MethodGet, "/v1/changes/"+esc(id), nil, &p, true)
+}
+
+// Steer pauses, resumes or aborts a change, "" for the running one.
+func (c *Client) Steer(ctx context.Context, id, what string) error {
+	if id == "" {
+		id = "running"
+	}
+	return c.Do(ctx, http.MethodPost, "/v1/changes/"+esc(id)+":"+what, nil, nil, true)
+}
+
+// Ask asks an actor of a built-in type. read says that the method changes nothing.
+func (c *Client) Ask(ctx context.Context, typ, key, method string, read bool, in, out any) error {
+	verb := http.MethodPost
+	if read {
+		verb = http.MethodGet
+	}
+	return c.Do(ctx, verb, "/v1/actors/"+esc(typ)+"/"+esc(key)+"/"+esc(method), in, out, read)
+}
+
+// Get gives a kv value and its stamp; chainmail.ErrNotFound if there is none.
+func (c *Client) Get(ctx context.Context, key string) ([]byte, string, error) {
+	var v Value
+	if err := c.Ask(ctx, "kv", key, "get", true, nil, &v); err != nil {
+		return nil, "", err
+	}
+	b, err := v.Bytes()
+	return b, v.Stamp, err
+}
+
+// Put sets a kv value and gives its stamp.
+func (c *Client) Put(ctx context.Context, key string, value []byte) (string, error) {
+	var v Value
+	err := c.Ask(ctx, "kv", key, "put", false, MakeValue(value), &v)
+	return v.Stamp, err
+}
+
+// CompareAndSwap sets a kv value if the present one has the stamp expect, "" for none.
+func (c *Client) CompareAndSwap(ctx context.Context, key, expect string, value []byte) (string, error) {
+	in, out := MakeValue(value), Value{}
+	in.Expect = &expect
+	err := c.Ask(ctx, "kv", key, "cas", false, in, &out)
+	return out.Stamp, err
+}
+
+// Delete removes a kv value and says whether there was one.
+func (c *Client) Delete(ctx context.Context, key string) (bool, error) {
+	var d Deleted
+	err := c.Ask(ctx, "kv", key, "delete", false, nil, &d)
+	return d.Deleted, err
+}
+
+// Add adds to a counter and gives the sum.
+func (c *Client) Add(ctx context.Context, key string, delta int64) (int64, error) {
+	var s Sum
+	err := c.Ask(ctx, "counter", key, "add", false, Delta{delta}, &s)
+	return s.Sum, err
+}
+
+// Count gives a counter's sum.
+func (c *Client) Count(ctx context.Context, key string) (int64, error) {
+	var s Sum
+	err := c.Ask(ctx, "counter", key, "get", true, nil, &s)
+	return s.Sum, err
+}
+
+// List gives a part of the keys of a type that a member owns.
+func (c *Client) List(ctx context.Context, member, typ, prefix, after string, limit int) (p Page, err error) {
+	q := url.Values{"member": {member}, "type": {typ}, "prefix": {prefix}, "after": {after}, "limit": {fmt.Sprint(limit)}}
+	return p, c.Do(ctx, http.MethodGet, "/v1/actors?"+q.Encode(), nil, &p, true)
+}
