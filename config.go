@@ -1,6 +1,7 @@
 package chainmail
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -46,6 +47,9 @@ type Config struct {
 	Store      string            // "none" or "bolt" (default "bolt" with a DataDir, else "none")
 	TLS        TLS
 	Logger     hclog.Logger // default: nothing is logged
+	// BeforeGoing is called once when this member was removed from the ring and has handed everything over: stop taking
+	// requests then. When it returns the cluster lets the member go, and its calls are not answered any more.
+	BeforeGoing func(context.Context)
 }
 
 // Membership holds the times of failure detection and leaving.
@@ -211,8 +215,9 @@ func (c *Config) advertised(l net.Listener) (string, error) {
 	return net.JoinHostPort(adv, port), nil
 }
 
-// load reads the certificate files; they are read again at each handshake, so that renewed ones are used.
-func (t TLS) load() (roots *x509.CertPool, cert func() (*tls.Certificate, error), err error) {
+// Load reads the certificate files: the CA's, and a function that reads the member's again at each handshake, so that
+// renewed ones are used.
+func (t TLS) Load() (roots *x509.CertPool, cert func() (*tls.Certificate, error), err error) {
 	pem, err := os.ReadFile(t.CAFile)
 	if err != nil {
 		return nil, nil, err

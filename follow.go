@@ -83,7 +83,10 @@ func (n *Node) register() {
 			var r *coordinator.Refusal
 			if errors.As(err, &r) && r.Code == membership.ErrBanned {
 				n.log.Error("this member was removed", "member", n.id, "error", err)
-				n.goOnce.Do(func() { close(n.removed) })
+				n.goOnce.Do(func() {
+					n.banned = fmt.Errorf("%w: %w", ErrRemoved, err)
+					close(n.removed)
+				})
 				return
 			}
 			if err != nil {
@@ -109,6 +112,9 @@ func (n *Node) depart() {
 	n.log.Info("removed from the ring, handing copies over", "member", n.id)
 	if err := n.handOver(n.ctx); err != nil {
 		return
+	}
+	if n.cfg.BeforeGoing != nil {
+		n.cfg.BeforeGoing(n.ctx)
 	}
 	if err := n.coord.Depart(n.ctx); err != nil && n.ctx.Err() == nil {
 		n.log.Warn("the leader did not let this member go", "member", n.id, "error", err)

@@ -52,6 +52,7 @@ type Node struct {
 	events   events
 
 	removed   chan struct{} // closed when the cluster has let this member go
+	banned    error         // set before removed is closed: this incarnation was refused
 	goOnce    sync.Once
 	closeOnce sync.Once
 	closeErr  error
@@ -135,7 +136,7 @@ func (n *Node) listen(ctx context.Context) error {
 		Identity: func() transport.Identity { return *n.identity.Load() },
 		Resolve:  func(m string) (string, bool) { a, ok := (*n.places.Load())[m]; return a, ok }}
 	if n.cfg.TLS.CAFile != "" {
-		roots, cert, err := n.cfg.TLS.load()
+		roots, cert, err := n.cfg.TLS.Load()
 		if err != nil {
 			l.Close()
 			return err
@@ -221,6 +222,10 @@ func (n *Node) Coordinator() *coordinator.Coordinator { return n.coord }
 
 // Removed is closed when this member was removed from the cluster and has handed over what it held. It can then be closed.
 func (n *Node) Removed() <-chan struct{} { return n.removed }
+
+// RemovedError says, once Removed is closed, that this member was not let go in order but refused as one that was removed
+// before: ErrRemoved; nil otherwise.
+func (n *Node) RemovedError() error { return n.banned }
 
 // Failed is closed when the store has failed: the member must be closed. Err says why.
 func (n *Node) Failed() <-chan struct{} { return n.engine.Failed() }

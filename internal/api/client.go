@@ -27,6 +27,9 @@ var ErrNoEndpoint = errors.New("no endpoint can be reached")
 type Client struct {
 	http  *http.Client
 	token string
+	// Hasty gives up when each endpoint was tried once and none was reached; else they are tried until the call's
+	// context ends.
+	Hasty bool
 
 	mu    sync.Mutex
 	bases []string // http://host:port; the first one is asked first
@@ -144,6 +147,9 @@ func (c *Client) Do(ctx context.Context, method, path string, in, out any, again
 			continue
 		}
 		tried = 0
+		if c.Hasty && errors.Is(err, ErrNoEndpoint) {
+			return err
+		}
 		if _, bounded := ctx.Deadline(); !bounded {
 			return err
 		}
@@ -282,7 +288,12 @@ func (c *Client) Ask(ctx context.Context, typ, key, method string, read bool, in
 	if read {
 		verb = http.MethodGet
 	}
-	return c.Do(ctx, verb, "/v1/actors/"+esc(typ)+"/"+esc(key)+"/"+esc(method), in, out, read)
+	return c.Do(ctx, verb, ActorPath(typ, key, method), in, out, read)
+}
+
+// ActorPath is where a method of an actor is asked.
+func ActorPath(typ, key, method string) string {
+	return "/v1/actors/" + esc(typ) + "/" + esc(key) + "/" + esc(method)
 }
 
 // Get gives a kv value and its stamp; chainmail.ErrNotFound if there is none.
@@ -335,4 +346,87 @@ func (c *Client) Count(ctx context.Context, key string) (int64, error) {
 func (c *Client) List(ctx context.Context, member, typ, prefix, after string, limit int) (p Page, err error) {
 	q := url.Values{"member": {member}, "type": {typ}, "prefix": {prefix}, "after": {after}, "limit": {fmt.Sprint(limit)}}
 	return p, c.Do(ctx, http.MethodGet, "/v1/actors?"+q.Encode(), nil, &p, true)
+}
+
+// Stream gives the body of a feed; ctx ends it. Close it.
+func (c *Client) Stream(ctx context.Context, path string) (io.ReadCloser, error) {
+	bases := c.Endpoints()
+	if len(bases) == 0 {
+		return nil, ErrNoEndpoint
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, bases[0]+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	if c.token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	resp, err := c.http.Do(r)
+	if err != nil {
+		return nil, sendError(http.MethodGet, bases[0], err)
+	}
+	if resp.StatusCode >= 300 {
+		defer resp.Body.Close()
+		p := problem("internal", "%s answered %s", bases[0], resp.Status)
+		json.NewDecoder(resp.Body).Decode(p)
+		return nil, p
+	}
+	return resp.Body, nil
+}
+
+// pageSize is how many keys Each asks for at once.
+const pageSize = 500
+
+// Each calls f with every key of a type, once, as the members that own them have it: by member, and by key for each.
+// While a change runs a key may move from a member that was not asked yet to one that was: Each then begins to see it
+// missing, so that it goes over the members again and gives what it has not given, until two rounds show one placement.
+func (c *Client) Each(ctx context.Context, typ, prefix string, f func(Item) error) error {
+	given := map[string]bool{}
+	for {
+		before, err := c.Placement(ctx)
+		if err != nil {
+			return err
+		}
+		for _, m := range before.Members {
+			if membership.In(before.Base, m.ID) {
+				if err := c.eachOf(ctx, m.ID, typ, prefix, given, f); err != nil {
+					return err
+				}
+			}
+		}
+		after, err := c.Placement(ctx)
+		if err != nil {
+			return err
+		}
+		if after.Version == before.Version && before.Stage == membership.StageStable {
+			return nil
+		}
+		select {
+		case <-time.After(retryPause):
+		case <-ctx.Done():
+			return fmt.Errorf("list %s: the members changed all the time: %w", typ, ctx.Err())
+		}
+	}
+}
+
+func (c *Client) eachOf(ctx context.Context, member, typ, prefix string, given map[string]bool, f func(Item) error) error {
+	for after := ""; ; {
+		p, err := c.List(ctx, member, typ, prefix, after, pageSize)
+		if err != nil {
+			return err
+		}
+		for _, it := range p.Items {
+			after = it.Key
+			if given[it.Key] {
+				continue
+			}
+			given[it.Key] = true
+			if err := f(it); err != nil {
+				return err
+			}
+		}
+		if !p.More {
+			return nil
+		}
+	}
 }

@@ -142,7 +142,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 		case <-more:
 		case <-r.Context().Done():
 			return nil
-		case <-s.node.Failed():
+		case <-s.closed:
 			return nil
 		}
 	}
@@ -312,4 +312,3 @@ func (s *Server) progress(w http.ResponseWriter, r *http.Request) error {
 	}
 	return reply(w, http.StatusOK, p)
 }
-

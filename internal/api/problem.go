@@ -118,4 +118,3 @@ func writeProblem(w http.ResponseWriter, err error) {
 	w.WriteHeader(p.Status)
 	json.NewEncoder(w).Encode(p)
 }
-

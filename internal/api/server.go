@@ -11,10 +11,12 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"chainmail"
+	"chainmail/coordinator/membership"
 )
 
 // Right is what a caller needs for a route.
@@ -43,6 +45,8 @@ type Server struct {
 	opt     Options
 	mux     *http.ServeMux
 	leaving atomic.Bool
+	closed  chan struct{} // feeds and blocking queries end
+	closing sync.Once
 }
 
 const (
@@ -87,7 +91,7 @@ var routes = []route{
 
 // NewServer makes a Server of a node.
 func NewServer(node *chainmail.Node, opt Options) *Server {
-	s := &Server{node: node, opt: opt, mux: http.NewServeMux()}
+	s := &Server{node: node, opt: opt, mux: http.NewServeMux(), closed: make(chan struct{})}
 	for _, r := range routes {
 		s.mux.HandleFunc(r.pattern, func(w http.ResponseWriter, q *http.Request) {
 			err := s.allowed(q, r.right)
@@ -105,15 +109,24 @@ func NewServer(node *chainmail.Node, opt Options) *Server {
 	return s
 }
 
-// Leaving makes the server end each connection with the next answer, so that clients go elsewhere before it is gone.
+// Leaving makes the server end each connection with the next answer, so that clients go elsewhere before it is gone. It
+// does so by itself once a change removes its member.
 func (s *Server) Leaving() { s.leaving.Store(true) }
+
+func (s *Server) goes() bool {
+	p := s.node.Coordinator().Placement()
+	return s.leaving.Load() || membership.In(p.Previous, s.node.ID()) && !membership.In(p.Target, s.node.ID())
+}
+
+// Close ends the feeds and the blocking queries; other requests go on.
+func (s *Server) Close() { s.closing.Do(func() { close(s.closed) }) }
 
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Origin") != "" {
 		writeProblem(w, problem("forbidden", "requests of web pages are not served"))
 		return
 	}
-	if s.leaving.Load() {
+	if s.goes() {
 		w.Header().Set("Connection", "close")
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
@@ -241,6 +254,8 @@ func (s *Server) await(ctx context.Context, index uint64, wait time.Duration) {
 				return
 			}
 		case <-timer.C:
+			return
+		case <-s.closed:
 			return
 		case <-ctx.Done():
 			return

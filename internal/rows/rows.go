@@ -1,0 +1,81 @@
+// Package rows reads the rows of a CSV file as kv values: the key is one column, the value a JSON object of all columns.
+package rows
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Row is one record of a file.
+type Row struct {
+	Line  int
+	Key   string
+	Value []byte // a JSON object, column -> text
+}
+
+const (
+	maxKey   = 1 << 10
+	maxValue = 1 << 20
+)
+
+// Read reads a whole file and refuses it whole: if the key column is missing, a record is broken or has another number
+// of fields, a key is empty, too long or comes twice. Errors name the line.
+func Read(r io.Reader, name, key string) ([]Row, error) {
+	c := csv.NewReader(r)
+	head, err := c.Read()
+	if err != nil {
+		return nil, fmt.Errorf("%s: the header cannot be read: %w", name, err)
+	}
+	at := -1
+	for i, h := range head {
+		if h == key {
+			at = i
+		}
+	}
+	if at < 0 {
+		return nil, fmt.Errorf("%s:1: no column %q; it has %q", name, key, head)
+	}
+	var out []Row
+	lines := map[string]int{}
+	for {
+		rec, err := c.Read()
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w; nothing was imported", name, err)
+		}
+		line, _ := c.FieldPos(0)
+		row, err := makeRow(head, rec, at)
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w; nothing was imported", name, line, err)
+		}
+		if old, twice := lines[row.Key]; twice {
+			return nil, fmt.Errorf("%s:%d: key %q stands in line %d already; nothing was imported", name, line, row.Key, old)
+		}
+		lines[row.Key], row.Line = line, line
+		out = append(out, row)
+	}
+}
+
+func makeRow(head, rec []string, at int) (Row, error) {
+	fields := make(map[string]string, len(head))
+	for i, h := range head {
+		fields[h] = rec[i]
+	}
+	value, err := json.Marshal(fields)
+	switch {
+	case err != nil:
+		return Row{}, err
+	case rec[at] == "":
+		return Row{}, errors.New("the key is empty")
+	case len(rec[at]) > maxKey:
+		return Row{}, fmt.Errorf("the key has %d bytes; at most %d are allowed", len(rec[at]), maxKey)
+	case len(value) > maxValue:
+		return Row{}, fmt.Errorf("the row has %d bytes; at most %d are allowed", len(value), maxValue)
+	}
+	return Row{Key: rec[at], Value: value}, nil
+}
