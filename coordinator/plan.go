@@ -76,8 +76,9 @@ func (c *Coordinator) Plan(q ChangeRequest) (ChangePlan, error) {
 		now = next
 	}
 	out.BalanceAfter = now.Owned()
-	out.Raft = c.planVotes(p, target)
-	out.Checks = c.planChecks(p, q, target)
+	s := c.Status()
+	out.Raft = planVotes(p, s.Servers, target, c.cfg.MaxVoters)
+	out.Checks = planChecks(p, s, q, target)
 	return out, nil
 }
 
@@ -98,10 +99,12 @@ func planStep(s ring.Step, base, next *ring.Ring, n int) PlannedStep {
 }
 
 // planVotes says in words which Raft steps follow a change.
-func (c *Coordinator) planVotes(p *membership.Placement, target []ring.Member) []string {
+func planVotes(p *membership.Placement, servers []Server, target []ring.Member, most int) []string {
 	var out []string
+	var could []string
 	voters := 0
-	for _, s := range c.Status().Servers {
+	for _, s := range servers {
+		m, ok := p.Member(s.ID)
 		switch gone := membership.In(p.Target, s.ID) && !membership.In(target, s.ID); {
 		case s.Voter && gone && s.Leader:
 			out = append(out, "transfer leadership from "+s.ID, "demote voter "+s.ID, "remove "+s.ID)
@@ -111,18 +114,17 @@ func (c *Coordinator) planVotes(p *membership.Placement, target []ring.Member) [
 			out = append(out, "remove "+s.ID)
 		case s.Voter:
 			voters++
+		case ok && !m.NonVoter && !m.Down && membership.In(target, s.ID):
+			could = append(could, s.ID)
 		}
 	}
-	for _, s := range c.Status().Servers {
-		if m, ok := p.Member(s.ID); ok && !s.Voter && !m.NonVoter && voters < c.cfg.MaxVoters && membership.In(target, s.ID) {
-			out = append(out, "promote "+s.ID+" once it has caught up")
-			voters++
-		}
+	for _, id := range could[:max(0, wantedVotes(voters, len(could), most)-voters)] {
+		out = append(out, "promote "+id+" once it has caught up")
 	}
 	return out
 }
 
-func (c *Coordinator) planChecks(p *membership.Placement, q ChangeRequest, target []ring.Member) []PlanCheck {
+func planChecks(p *membership.Placement, s Status, q ChangeRequest, target []ring.Member) []PlanCheck {
 	var out []PlanCheck
 	check := func(name string, ok bool, format string, args ...any) {
 		x := PlanCheck{Name: name, OK: ok}
@@ -140,9 +142,16 @@ func (c *Coordinator) planChecks(p *membership.Placement, q ChangeRequest, targe
 		running = p.Running.ID
 	}
 	check("no-other-change", running == "" || q.Retarget, "change %s is running; wait for it, abort it, or retarget it", running)
-	check("leader", c.Status().LeaderID != "", "no leader is known")
+	check("leader", s.LeaderID != "", "no leader is known")
+	voters, healthy := voterCounts(p, s.Servers)
+	check("voters", healthy > voters/2, "%d of %d voters are up; the log needs a majority to take the change's steps", healthy, voters)
+	for _, id := range q.Remove { // Preview has refused unknown ones
+		_, ok := p.Member(id)
+		check("known "+id, ok, "no member %s", id)
+	}
 	for _, id := range q.Add {
-		m, _ := p.Member(id)
+		m, ok := p.Member(id)
+		check("registered "+id, ok && m.Incarnation != 0, "member %s has not registered; start it first", id)
 		check("up "+id, !m.Down, "member %s is down; it could not fill its ranges", id)
 	}
 	down, refilling := 0, 0
@@ -158,4 +167,18 @@ func (c *Coordinator) planChecks(p *membership.Placement, q ChangeRequest, targe
 	check("quorums", down+refilling < quorum, "%d members of the ring are down and %d are refilling: keys of which %d replicas are among them would wait", down, refilling, quorum)
 	warn("replicas", len(target) >= p.Replicas[""], "%d members are fewer than the %d replicas of a key", len(target), p.Replicas[""])
 	return out
+}
+
+// voterCounts gives how many servers have a vote and how many of them are up by the placement.
+func voterCounts(p *membership.Placement, servers []Server) (voters, healthy int) {
+	for _, s := range servers {
+		if !s.Voter {
+			continue
+		}
+		voters++
+		if m, ok := p.Member(s.ID); ok && !m.Down {
+			healthy++
+		}
+	}
+	return voters, healthy
 }

@@ -49,15 +49,21 @@ func (c *Coordinator) balanceVotes(p *membership.Placement) {
 			}
 		}
 	}
-	want := min(c.cfg.MaxVoters, voters+could)
-	if want%2 == 0 && want > voters {
-		want--
-	}
-	if next != nil && want > voters {
+	if next != nil && wantedVotes(voters, could, c.cfg.MaxVoters) > voters {
 		err := c.raft.AddVoter(next.ID, next.Address, 0, queueTimeout).Error()
 		c.warn("give "+string(next.ID)+" a vote", err)
 		c.votes.looked = time.Time{} // an even number should not last
 	}
+}
+
+// wantedVotes gives how many votes there should be when so many servers have one and so many more could: at most most,
+// and not an even number that was odd before, which would make the log no safer.
+func wantedVotes(voters, could, most int) int {
+	want := min(most, voters+could)
+	if want%2 == 0 && want > voters {
+		want--
+	}
+	return max(want, voters)
 }
 
 // dropDeparted removes one member that a change has removed and that is down, or has been silent for long.
