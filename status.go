@@ -40,6 +40,7 @@ type MemberStatus struct {
 	Orphans     int           `json:"orphans"` // copies that it need not hold and has not handed over yet
 	Complete    bool          `json:"complete"`
 	Filling     []Filling     `json:"filling,omitempty"`
+	TakenKeys   uint64        `json:"taken_keys"` // states that came in from other members' copies
 	BytesIn     uint64        `json:"bulk_bytes_in"`
 	BytesOut    uint64        `json:"bulk_bytes_out"`
 	Uptime      time.Duration `json:"uptime_ns"`
@@ -61,7 +62,7 @@ func (n *Node) self(ctx context.Context) (MemberStatus, error) {
 	out := MemberStatus{Member: m, Reachable: true, Leader: st.State == "leader", Version: st.Version, Revision: st.Revision, Applied: st.Applied, LastContact: st.LastContact, Uptime: time.Since(n.started)}
 	err := n.engine.Do(ctx, func(c *core.Core) {
 		s := c.Stats()
-		out.Copies, out.Activations, out.Held, out.Orphans, out.Complete = s.Copies, s.Activations, s.Held, s.Orphans, s.Complete
+		out.Copies, out.Activations, out.Held, out.Orphans, out.Complete, out.TakenKeys = s.Copies, s.Activations, s.Held, s.Orphans, s.Complete, s.Taken
 		step, refill := c.Progress()
 		for _, f := range []struct {
 			what string

@@ -1,24 +1,18 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"chainmail/internal/api"
 	"chainmail/internal/rows"
 )
 
-const (
-	bulkTimeout   = 10 * time.Minute
-	importWorkers = 16
-	putTimeout    = 10 * time.Second
-)
+// bulkTimeout is the time for an import or export when none is given.
+const bulkTimeout = 10 * time.Minute
 
 // imported is what an import did.
 type imported struct {
@@ -50,7 +44,7 @@ func (c *cli) kvImportCmd() *cobra.Command {
 		ctx, done := interruptible(cmd.Context())
 		defer done()
 		began := time.Now()
-		n, err := importRows(ctx, cl, list, func(n int) {
+		n, err := rows.Import(ctx, cl, list, func(n int) {
 			if n%1000 == 0 {
 				c.say("%d of %d rows", n, len(list))
 			}
@@ -63,43 +57,4 @@ func (c *cli) kvImportCmd() *cobra.Command {
 	}}
 	cmd.Flags().StringVar(&key, "key", "", "column of the keys")
 	return cmd
-}
-
-// importRows puts all rows, several at once, and gives how many were acknowledged; the first error ends it. A put is
-// sent again after an unknown outcome: it writes the same value.
-func importRows(ctx context.Context, cl *api.Client, list []rows.Row, progress func(n int)) (int, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var mu sync.Mutex
-	next, done := 0, 0
-	var wg sync.WaitGroup
-	for range importWorkers {
-		wg.Go(func() {
-			for {
-				mu.Lock()
-				i := next
-				next++
-				mu.Unlock()
-				if i >= len(list) || ctx.Err() != nil {
-					return
-				}
-				if err := putRow(ctx, cl, list[i]); err != nil {
-					cancel(fmt.Errorf("line %d, key %s: %w", list[i].Line, list[i].Key, err))
-					return
-				}
-				mu.Lock()
-				done++
-				progress(done)
-				mu.Unlock()
-			}
-		})
-	}
-	wg.Wait()
-	return done, context.Cause(ctx)
-}
-
-func putRow(ctx context.Context, cl *api.Client, r rows.Row) error {
-	ctx, done := context.WithTimeout(ctx, putTimeout)
-	defer done()
-	return cl.Do(ctx, "POST", api.ActorPath("kv", r.Key, "put"), api.MakeValue(r.Value), nil, true)
 }

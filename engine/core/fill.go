@@ -35,6 +35,7 @@ type fillState struct {
 	reported     [ReportRefilled + 1]Time // by what
 	credit       int64                    // bytes that may be pulled now, when a rate is set
 	credited     Time
+	taken        uint64 // states installed from pulls
 }
 
 // session gathers what sources say. A key is filled when R(S) members of its own S have answered for it completely.
@@ -422,6 +423,7 @@ func (c *Core) absorb(f *session, from string, e Entry) {
 		src.news++
 	}
 	if e.Has {
+		c.fill.taken++
 		c.install(s, e.Meta.Promised, e.Meta.Stamp, e.Pages)
 		return
 	}

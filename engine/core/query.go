@@ -18,7 +18,8 @@ type Stats struct {
 	Orphans           int  // copies that this member need not hold, at the last complete sweep
 	Swept             bool // a sweep has been completed since the last placement change
 	HandingOver       int
-	Wanted            int // copies known to be missing here
+	Wanted            int    // copies known to be missing here
+	Taken             uint64 // states that were taken from other members' copies
 }
 
 // Stats gives the present counts.
@@ -27,6 +28,7 @@ func (c *Core) Stats() Stats {
 		Copies: c.slots.copies, Activations: len(c.acts), Calls: len(c.calls), Held: c.held, HeldBytes: c.heldB,
 		Orphans: c.sweep.left, HandingOver: len(c.sweep.open), Wanted: len(c.fill.step.wants) + len(c.fill.refill.wants),
 	}
+	s.Taken = c.fill.taken
 	if c.view != nil {
 		s.Version, s.Revision = c.view.v.Version, c.view.v.Revision
 		s.Registered = c.registered()

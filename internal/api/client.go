@@ -39,6 +39,7 @@ const (
 	dialTimeout = time.Second
 	keepIdle    = 64 // connections to one member
 	retryPause  = 20 * time.Millisecond
+	answerTime  = 250 * time.Millisecond
 )
 
 // NewClient makes a Client of endpoints, host:port or URLs. transport may be nil.
@@ -191,7 +192,9 @@ func (c *Client) once(ctx context.Context, method, base, path string, payload []
 		if strings.Contains(path, "?") {
 			mark = "&"
 		}
-		target += mark + "timeout=" + max(time.Until(d), time.Millisecond).String()
+		left := time.Until(d)
+		left -= min(answerTime, left/10) // so that the member's word comes before the deadline
+		target += mark + "timeout=" + max(left, time.Millisecond).String()
 	}
 	r, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(payload))
 	if err != nil {
@@ -233,7 +236,9 @@ func sendError(method, base string, err error) error {
 	if method == http.MethodGet {
 		return &errNotSent{fmt.Errorf("%s: %w", base, err)} // it changes nothing
 	}
-	return problem("unknown-outcome", "%s did not answer: %v", base, err)
+	p := problem("unknown-outcome", "%s did not answer: %v", base, err)
+	p.Silent = errors.Is(err, context.DeadlineExceeded)
+	return p
 }
 
 func esc(s string) string { return url.PathEscape(s) }

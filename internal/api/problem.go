@@ -23,6 +23,7 @@ type Problem struct {
 	Change         string `json:"change,omitempty"`
 	Version        uint64 `json:"version,omitempty"` // of the placement that decided it
 	UnknownOutcome bool   `json:"unknown_outcome,omitempty"`
+	Silent         bool   `json:"-"` // made by the client: the member did not answer before the deadline
 }
 
 func (p *Problem) Error() string { return p.Detail }
