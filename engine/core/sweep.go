@@ -17,8 +17,9 @@ const (
 type sweepState struct {
 	bucket  int // next bucket; beyond the last one: the walk is over
 	again   Time
-	orphans int // found in the walk so far
-	left    int // orphans of the last complete walk
+	orphans int  // found in the walk so far
+	left    int  // orphans of the last complete walk
+	skipped bool // the walk passed copies that could not be offered yet: another follows as soon as there is room
 	open    map[Key]*slot
 	out     map[string]*offerBatch // to be sent, by member
 }
@@ -40,7 +41,7 @@ type offerBatch struct {
 }
 
 func (s *sweepState) restart() {
-	s.bucket, s.again, s.orphans = 0, 0, 0
+	s.bucket, s.again, s.orphans, s.skipped = 0, 0, 0, false
 }
 
 // tickSweep does a bounded piece of the walk.
@@ -57,7 +58,7 @@ func (c *Core) tickSweep() {
 		if w.again == 0 {
 			w.left, w.again = w.orphans, c.now+sweepAgain
 		}
-		if c.now >= w.again {
+		if c.now >= w.again || w.skipped && len(w.open) <= offersOpen/2 {
 			w.restart()
 		}
 	}
@@ -107,7 +108,11 @@ func (c *Core) sweepSlot(s *slot) int {
 }
 
 func (c *Core) startOffer(s *slot, purge bool) {
-	if s.offer != nil || len(c.sweep.open) >= offersOpen {
+	if s.offer != nil {
+		return
+	}
+	if len(c.sweep.open) >= offersOpen {
+		c.sweep.skipped = true
 		return
 	}
 	s.offer = &offer{stamp: s.stamp, since: c.now, purge: purge, fence: c.place(s).fence}
