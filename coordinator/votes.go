@@ -72,7 +72,7 @@ func (c *Coordinator) dropDeparted(p *membership.Placement) bool {
 		c.votes.departed = map[string]time.Time{}
 	}
 	for _, m := range p.Members {
-		if m.State != membership.Standby || !wasRemoved(p, m.ID) {
+		if m.State != membership.Standby || !m.Removed {
 			delete(c.votes.departed, m.ID)
 			continue
 		}
@@ -89,23 +89,6 @@ func (c *Coordinator) dropDeparted(p *membership.Placement) bool {
 		done()
 		c.warn("let "+m.ID+" go", err)
 		return err == nil
-	}
-	return false
-}
-
-// wasRemoved says whether the last change that names a member removed it.
-func wasRemoved(p *membership.Placement, id string) bool {
-	for i := len(p.History) - 1; i >= 0; i-- {
-		for _, x := range p.History[i].Remove {
-			if x == id {
-				return true
-			}
-		}
-		for _, x := range p.History[i].Add {
-			if x == id {
-				return false
-			}
-		}
 	}
 	return false
 }

@@ -119,10 +119,12 @@ func (p *Placement) register(m Member) Result {
 	switch {
 	case m.ID == "" || m.Incarnation == 0 || m.Address == "":
 		return invalid("member %q registers without an id, an incarnation or an address", m.ID)
-	case m.Weight < 1 || m.Weight > ring.MaxWeight:
-		return invalid("member %s has weight %d; 1 to %d are allowed", m.ID, m.Weight, ring.MaxWeight)
 	case p.isBanned(m.ID, m.Incarnation):
 		return Result{Code: ErrBanned, Text: fmt.Sprintf("incarnation %x of member %s was removed; start it with an empty data directory", m.Incarnation, m.ID)}
+	}
+	// What no ring can be made of would stop every member once it is placed.
+	if _, err := ring.New(ring.Params{Hash: p.Ring.Hash, VNodes: 1}, []ring.Member{{ID: m.ID, Zone: m.Zone, Weight: m.Weight}}); err != nil {
+		return invalid("%v", err)
 	}
 	for _, o := range p.Members {
 		if o.ID != m.ID && o.Address == m.Address {
@@ -131,7 +133,7 @@ func (p *Placement) register(m Member) Result {
 	}
 	i, known := p.find(m.ID)
 	if !known {
-		m.State, m.Down, m.Refilling = Standby, false, false
+		m.State, m.Down, m.Refilling, m.Removed = Standby, false, false, false
 		p.Members = slices.Insert(slices.Clone(p.Members), i, m)
 		return Result{}
 	}
@@ -145,13 +147,16 @@ func (p *Placement) reregister(i int, m Member) Result {
 		return invalid("member %s is on the ring with zone %q and weight %d; remove it before it comes back with %q and %d", m.ID, old.Zone, old.Weight, m.Zone, m.Weight)
 	}
 	next := m
-	next.State, next.Refilling, next.Down = old.State, old.Refilling, false
+	next.State, next.Refilling, next.Down, next.Removed = old.State, old.Refilling, false, old.Removed
 	if next == old {
 		return Result{Code: Unchanged}
 	}
 	if old.Incarnation != m.Incarnation {
 		p.ban(m.ID, old.Incarnation)
 		p.dropReports(m.ID)
+		if old.State == Standby { // one that is leaving still leaves
+			next.Removed = false
+		}
 		if In(p.Base, m.ID) {
 			next.Refilling = true
 		}
@@ -219,6 +224,9 @@ func (p *Placement) limits(l Limits) Result {
 }
 
 func (p *Placement) declareLost(c DeclareLost) Result {
+	if p.declared(c) {
+		return Result{Code: Unchanged}
+	}
 	if c.ExpectVersion != 0 && c.ExpectVersion != p.Version {
 		return Result{Code: ErrStale, Text: fmt.Sprintf("made for version %d, now %d; look at what is lost again", c.ExpectVersion, p.Version)}
 	}
@@ -235,6 +243,15 @@ func (p *Placement) declareLost(c DeclareLost) Result {
 	p.bump()
 	p.Lost = append(slices.Clip(p.Lost), Loss{Version: p.Version, Bans: slices.Clone(c.Bans), By: c.By, Why: c.Why})
 	return Result{}
+}
+
+// declared says whether the newest loss is this one: a command whose outcome was not known is sent again.
+func (p *Placement) declared(c DeclareLost) bool {
+	if len(p.Lost) == 0 {
+		return false
+	}
+	l := p.Lost[len(p.Lost)-1]
+	return (l.Version == p.Version || l.Version == c.ExpectVersion+1) && slices.Equal(l.Bans, c.Bans) && l.By == c.By && l.Why == c.Why
 }
 
 func (p *Placement) setReplicas(c SetReplicas) Result {

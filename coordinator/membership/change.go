@@ -30,6 +30,11 @@ func (p *Placement) change(c ChangeCommand, at int64) Result {
 		Started: p.Version + 1, Steps: len(steps), StartedAt: at}
 	p.Running = &ch
 	p.Previous, p.Target = p.Base, target
+	for _, id := range c.Remove {
+		if i, ok := p.find(id); ok {
+			p.edit(i).Removed = true
+		}
+	}
 	if len(p.Base) == 0 { // nothing is placed yet: nothing to copy
 		p.Base, p.Previous = target, target
 		ch.StepDone = ch.Steps
@@ -154,7 +159,7 @@ func (p *Placement) states() {
 		m := &p.Members[i]
 		switch in := In(p.Base, m.ID) || In(p.Next, m.ID); {
 		case In(p.Target, m.ID):
-			m.State = Active
+			m.State, m.Removed = Active, false
 		case in:
 			m.State = Leaving
 		default:

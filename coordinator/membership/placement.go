@@ -38,6 +38,9 @@ type Member struct {
 	Down        bool   `json:"down,omitempty"`
 	// Refilling members lost their copies: they count for nothing for a key until it is filled.
 	Refilling bool `json:"refilling,omitempty"`
+	// Removed members were taken off the ring by a change and have not come back since, with another incarnation or by
+	// another change: they hand over what they hold and go.
+	Removed bool `json:"removed,omitempty"`
 	// NonVoter asks that the member never gets a Raft vote.
 	NonVoter bool `json:"non_voter,omitempty"`
 }
