@@ -45,14 +45,20 @@ func (n *Node) Ask(ctx context.Context, typ, key, method string, body []byte, op
 	return Answer{Body: r.Body, Stamp: kinds.StampString(r.Stamp), Version: r.Version}, nil
 }
 
-// read asks until something is known: a read whose outcome is unknown can be asked again.
-func (n *Node) read(ctx context.Context, typ, key, method string, opts []CallOption) (Answer, error) {
+// Read is Ask for a method that changes nothing: it is asked again while the outcome is unknown, and if time ends it is
+// ErrUnavailable.
+func (n *Node) Read(ctx context.Context, typ, key, method string, body []byte, opts ...CallOption) (Answer, error) {
 	ctx, done := bounded(ctx)
 	defer done()
 	for {
-		a, err := n.Ask(ctx, typ, key, method, nil, opts...)
-		if !errors.Is(err, ErrUnknownOutcome) || ctx.Err() != nil {
+		a, err := n.Ask(ctx, typ, key, method, body, opts...)
+		var call *CallError
+		if !errors.As(err, &call) || call.Class != ErrUnknownOutcome {
 			return a, err
+		}
+		if ctx.Err() != nil {
+			call.Class = ErrUnavailable
+			return a, call
 		}
 	}
 }
@@ -72,7 +78,7 @@ func (n *Node) KV() KV { return KV{n} }
 
 // Get gives a value and the stamp of the write that made it; ErrNotFound if there is none.
 func (k KV) Get(ctx context.Context, key string, opts ...CallOption) (value []byte, stamp string, err error) {
-	a, err := k.n.read(ctx, kinds.KV, key, kinds.Get, opts)
+	a, err := k.n.Read(ctx, kinds.KV, key, kinds.Get, nil, opts...)
 	if err != nil {
 		return nil, "", err
 	}
@@ -115,7 +121,7 @@ func (c Counter) Add(ctx context.Context, key string, delta int64, opts ...CallO
 
 // Get gives the sum.
 func (c Counter) Get(ctx context.Context, key string, opts ...CallOption) (int64, error) {
-	a, err := c.n.read(ctx, kinds.Counter, key, kinds.Get, opts)
+	a, err := c.n.Read(ctx, kinds.Counter, key, kinds.Get, nil, opts...)
 	if err != nil {
 		return 0, err
 	}

@@ -28,7 +28,8 @@ func (n *Node) follow() {
 			n.events.compare(last, p)
 			last = p
 			on := membership.In(p.Base, n.id) || membership.In(p.Next, n.id) || membership.In(p.Target, n.id)
-			if placed && !on && p.Running == nil {
+			// One that a change removed goes; one whose joining was aborted stays as a standby.
+			if m, listed := p.Member(n.id); placed && !on && p.Running == nil && (m.Removed || !listed) {
 				n.goOnce.Do(func() { n.wg.Go(n.depart) })
 			}
 			placed = placed || on

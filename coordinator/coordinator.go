@@ -159,6 +159,7 @@ type Status struct {
 	Servers     []Server      `json:"servers"`
 	Version     uint64        `json:"version"`
 	Revision    uint64        `json:"revision"`
+	Expects     int           `json:"bootstrap_expect"`
 }
 
 // Status gives the present state.
@@ -166,7 +167,7 @@ func (c *Coordinator) Status() Status {
 	addr, id := c.raft.LeaderWithID()
 	p := c.Placement()
 	s := Status{Member: c.cfg.Self.ID, ClusterID: p.ClusterID, State: stateName(c.raft.State()), LeaderID: string(id), LeaderAddr: string(addr),
-		LastIndex: c.raft.LastIndex(), Applied: c.raft.AppliedIndex(), Term: c.raft.CurrentTerm(), HasState: c.raft.LastIndex() > 0, Version: p.Version, Revision: p.Revision}
+		LastIndex: c.raft.LastIndex(), Applied: c.raft.AppliedIndex(), Term: c.raft.CurrentTerm(), HasState: c.raft.LastIndex() > 0, Version: p.Version, Revision: p.Revision, Expects: c.cfg.BootstrapExpect}
 	if last := c.raft.LastContact(); !last.IsZero() && s.State != "leader" {
 		s.LastContact = time.Since(last)
 	}

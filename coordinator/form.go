@@ -142,8 +142,8 @@ func (c *Coordinator) findCluster() {
 	}
 }
 
-// look asks who is at the addresses to join: their ids and addresses, this member's too, and whether one of them is part
-// of a cluster.
+// look asks who is at the addresses to join: the ids and addresses of those that expect as many first members as this
+// one, this one's too, and whether any of them is part of a cluster.
 func (c *Coordinator) look(ctx context.Context) (peers map[string]string, formed bool) {
 	peers = map[string]string{c.cfg.Self.ID: c.cfg.Self.Address}
 	for _, addr := range c.cfg.RetryJoin {
@@ -159,7 +159,9 @@ func (c *Coordinator) look(ctx context.Context) (peers map[string]string, formed
 			c.log.Debug("no answer", "peer", addr, "error", err)
 			continue
 		}
-		peers[s.Member] = addr
+		if s.Expects == c.cfg.BootstrapExpect { // others only join
+			peers[s.Member] = addr
+		}
 		formed = formed || s.HasState
 	}
 	return peers, formed

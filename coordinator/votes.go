@@ -35,12 +35,14 @@ func (c *Coordinator) balanceVotes(p *membership.Placement) {
 	if c.dropDeparted(p) || p.Stage != membership.StageStable {
 		return
 	}
-	voters, could := 0, 0
+	voters, could := 0, 0 // votes of members that go are not counted: others have to take their place
 	var next *raft.Server
 	for _, s := range c.servers() {
 		m, ok := p.Member(string(s.ID))
 		fit := ok && !m.Down && !m.NonVoter && membership.In(p.Base, m.ID)
-		if s.Suffrage == raft.Voter {
+		if s.Suffrage == raft.Voter && ok && m.Removed {
+			continue
+		} else if s.Suffrage == raft.Voter {
 			voters++
 		} else if fit && c.caughtUp(string(s.Address)) {
 			could++

@@ -147,7 +147,11 @@ func (s *Server) ask(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer done()
-	a, err := s.node.Ask(ctx, typ, key, name, in)
+	ask := s.node.Ask
+	if m.reads {
+		ask = s.node.Read
+	}
+	a, err := ask(ctx, typ, key, name, in)
 	if err != nil {
 		return err
 	}

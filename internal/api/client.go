@@ -134,6 +134,7 @@ func (c *Client) Do(ctx context.Context, method, path string, in, out any, again
 		}
 	}
 	tried := 0
+	var said error // the last word of a member, which says more than that time is over
 	for {
 		bases := c.Endpoints()
 		if len(bases) == 0 {
@@ -142,6 +143,11 @@ func (c *Client) Do(ctx context.Context, method, path string, in, out any, again
 		err := c.once(ctx, method, bases[0], path, payload, out)
 		if err == nil || !mayRetry(err, again) {
 			return err
+		}
+		if p := (*Problem)(nil); errors.As(err, &p) {
+			said = err
+		} else if ctx.Err() != nil && said != nil {
+			return said
 		}
 		c.failed(bases[0])
 		if tried++; tried < len(bases) && ctx.Err() == nil {
