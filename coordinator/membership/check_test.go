@@ -51,9 +51,34 @@ func step(t failer, p membership.Placement, c membership.Command) (membership.Pl
 	if quorums(p) != quorums(next) && next.Version == p.Version {
 		t.Fatalf("quorums changed within version %d:\n%s\n%s", p.Version, quorums(p), quorums(next))
 	}
+	fork(t, p, next)
 	consistent(t, next)
 	ended(t, p, next)
 	return next, r
+}
+
+// fork applies other commands to the same input and checks that the first result stays as it is: the two share no
+// memory that is written to.
+func fork(t failer, p, next membership.Placement) {
+	t.Helper()
+	digest := membership.Digest(&next)
+	others := []membership.Command{{Abort: &membership.ChangeRef{}}}
+	for _, m := range p.Members {
+		what := membership.Copied
+		if p.Stage == membership.StageSwitch {
+			what = membership.Filled
+		}
+		others = append(others, membership.Command{Report: []membership.Report{{Member: m.ID, Incarnation: m.Incarnation, Step: p.Step, What: what}}})
+		others = append(others, membership.Command{Pins: []membership.Pin{{Member: m.ID, Type: "fork", Keys: 1}}})
+		m.Incarnation += 1000
+		others = append(others, membership.Command{Register: &membership.Register{Member: m}})
+	}
+	for _, c := range others {
+		membership.Apply(p, c)
+		if membership.Digest(&next) != digest {
+			t.Fatalf("another command to the same input changed the result of the first: %+v", c)
+		}
+	}
 }
 
 // quorums is all that quorums depend on. A new version is needed whenever it changes.
@@ -106,6 +131,11 @@ func consistent(t failer, p membership.Placement) {
 		t.Fatalf("impossible: %s began %d step %d", &p, p.Began, p.Step)
 	case len(p.History) > membership.MaxHistory:
 		t.Fatalf("%d changes are kept", len(p.History))
+	}
+	for _, r := range p.Reports {
+		if m, ok := p.Member(r.Member); r.Step != p.Step || ok && m.Incarnation != r.Incarnation {
+			t.Fatalf("report %+v is kept at step %d, %s has incarnation %x", r, p.Step, m.ID, m.Incarnation)
+		}
 	}
 	for _, m := range p.Members {
 		placed := membership.In(p.Base, m.ID) || membership.In(p.Next, m.ID) || membership.In(p.Target, m.ID)
