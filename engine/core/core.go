@@ -2,6 +2,7 @@ package core
 
 import (
 	"hash/crc32"
+	"slices"
 	"time"
 
 	"chainmail/ring"
@@ -51,6 +52,7 @@ func (l Limits) withDefaults() Limits {
 const (
 	// bootShift leaves 2^40 epochs to one run of a member.
 	bootShift = 40
+	opShift   = 40
 	// maxParked bounds the messages of newer placements that wait until this member has caught up. What does not fit is
 	// dropped; its sender sends it again.
 	maxParked = 8192
@@ -72,6 +74,7 @@ type Core struct {
 	acts  map[uint64]*activation // by id
 	byOp  map[uint64]*activation // by the operation that its replicas answer
 	calls map[uint64]*call       // of callers at this member
+	asks  map[uint64]*call       // those that another member has now, by the number of that attempt
 	held  int
 	heldB int
 
@@ -95,8 +98,8 @@ func New(cfg Config, now Time, saved *Saved) *Core {
 	c := &Core{
 		cfg: cfg, now: now,
 		number: cfg.Boot << bootShift,
-		ops:    cfg.Boot << bootShift,
-		acts:   map[uint64]*activation{}, byOp: map[uint64]*activation{}, calls: map[uint64]*call{},
+		ops:    firstOp(cfg.Incarnation, cfg.Boot),
+		acts:   map[uint64]*activation{}, byOp: map[uint64]*activation{}, calls: map[uint64]*call{}, asks: map[uint64]*call{},
 		pushed: map[string]pushMark{},
 	}
 	c.slots.init()
@@ -115,15 +118,29 @@ func New(cfg Config, now Time, saved *Saved) *Core {
 	}
 	if saved.View != nil {
 		c.adopt(saved.View)
-		c.out = nil
+		c.keepPersists()
 	}
 	return c
+}
+
+// keepPersists leaves of the effects that a saved view has what changes the store: it is carried out with the first
+// step. Nothing is said to others before the log has shown that it lists this run.
+func (c *Core) keepPersists() {
+	c.out = slices.DeleteFunc(c.out, func(e Effect) bool { _, ok := e.(*Persist); return !ok })
+}
+
+// firstOp gives where a run begins to number what it asks of others: runs of one member do not take each other's answers
+// for their own. The numbers of a run are 2^opShift and more apart from those of others but for one in 2^24.
+func firstOp(incarnation, boot uint64) uint64 {
+	h := (incarnation ^ boot*0x9e3779b97f4a7c15) * 0xff51afd7ed558ccd
+	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
+	return (h ^ h>>33) >> opShift << opShift
 }
 
 // Step takes one input at an instant and appends the effects to out.
 func (c *Core) Step(now Time, in Input, out []Effect) []Effect {
 	c.now = max(c.now, now)
-	c.out = out
+	c.out = append(out, c.out...)
 	switch in := in.(type) {
 	case *Recv:
 		c.receive(in.Msg)

@@ -10,6 +10,7 @@ type call struct {
 	Call
 	sentTo   string // the member that has it now; "" while it waits to be routed
 	sentInc  uint64
+	ask      uint64 // number of this attempt at another member, 0 if none has it
 	waiting  bool
 	attempts int
 	why      string // what the last refusal said
@@ -51,6 +52,7 @@ func (c *Core) call(in *Call) {
 // route sends a message to the owner of its key.
 func (c *Core) route(p *call) {
 	p.waiting, p.sentTo = false, ""
+	c.recall(p)
 	if c.view == nil {
 		c.wait(p, "no placement is known yet")
 		return
@@ -76,13 +78,23 @@ func (c *Core) route(p *call) {
 	}
 	m, _ := c.view.v.Member(pl.owner)
 	p.sentInc = m.Incarnation
-	c.send(pl.owner, &Ask{ID: p.ID, Key: p.Key, Method: p.Method, Data: p.Body, RequestID: p.RequestID, ReadLocal: p.ReadLocal, Deadline: margin(c.now, p.Deadline)})
+	p.ask = c.nextOp()
+	c.asks[p.ask] = p
+	c.send(pl.owner, &Ask{ID: p.ask, Key: p.Key, Method: p.Method, Data: p.Body, RequestID: p.RequestID, ReadLocal: p.ReadLocal, Deadline: margin(c.now, p.Deadline)})
+}
+
+// recall makes the answer to the last attempt nothing: a redirect that comes twice must not send the message out again
+// while the owner has it.
+func (c *Core) recall(p *call) {
+	delete(c.asks, p.ask)
+	p.ask = 0
 }
 
 func margin(now, deadline Time) Time { return deadline - min((deadline-now)/8, answerMargin) }
 
 // wait routes a message again a little later.
 func (c *Core) wait(p *call, why string) {
+	c.recall(p)
 	p.waiting, p.sentTo, p.why = true, "", why
 	d := min(retryFirst<<min(p.attempts, 10), retryMost)
 	p.attempts++
@@ -114,26 +126,34 @@ func (c *Core) answer(h *held, r Result) {
 		return // a touch of this member's own
 	}
 	if h.origin == c.cfg.Self {
-		c.finish(h.id, c.cfg.Self, r)
+		if p := c.calls[h.id]; p != nil && p.sentTo == c.cfg.Self {
+			c.finish(p, r)
+		}
 		return
 	}
 	c.send(h.origin, &Answer{ID: h.id, Result: r})
 }
 
-func (c *Core) answered(m Message, b *Answer) { c.finish(b.ID, m.From, b.Result) }
+func (c *Core) answered(m Message, b *Answer) {
+	if p := c.asks[b.ID]; p != nil && p.sentTo == m.From {
+		c.finish(p, b.Result)
+	}
+}
 
-// finish takes what a member answered to a call. A redirect is followed.
-func (c *Core) finish(id uint64, from string, r Result) {
-	p := c.calls[id]
-	if p == nil || p.sentTo != from {
-		return
-	}
+// finish takes what the owner answered to a call. A redirect is followed.
+func (c *Core) finish(p *call, r Result) {
 	if r.Code == CodeRedirect {
-		c.wait(p, fmt.Sprintf("%s redirected to %q: %s", from, r.Owner, r.Text))
+		c.wait(p, fmt.Sprintf("%s redirected to %q: %s", p.sentTo, r.Owner, r.Text))
 		return
 	}
-	delete(c.calls, id)
-	c.emit(&Reply{ID: id, Result: r})
+	c.done(p, r)
+}
+
+// done answers a call.
+func (c *Core) done(p *call, r Result) {
+	c.recall(p)
+	delete(c.calls, p.ID)
+	c.emit(&Reply{ID: p.ID, Result: r})
 }
 
 // callExpired answers a call whose time is up.
@@ -142,12 +162,11 @@ func (c *Core) callExpired(id uint64) {
 	if p == nil {
 		return
 	}
-	delete(c.calls, id)
 	r := c.result(CodeUnavailable, p.why)
 	if p.sentTo != "" {
-		r = c.result(CodeUnknownOutcome, fmt.Sprintf("%s did not answer in time", p.sentTo))
+		r = c.result(CodeUnknownOutcome, fmt.Sprintf("%s, the owner of %s, did not answer in time", p.sentTo, p.Key))
 	}
-	c.emit(&Reply{ID: id, Result: r})
+	c.done(p, r)
 }
 
 func (c *Core) result(code Code, text string) Result {
@@ -162,8 +181,7 @@ func (c *Core) result(code Code, text string) Result {
 func (c *Core) peerLost(member string) {
 	for _, id := range c.sortedCalls() {
 		if p := c.calls[id]; p != nil && p.sentTo == member && member != c.cfg.Self {
-			delete(c.calls, id)
-			c.emit(&Reply{ID: id, Result: c.result(CodeUnknownOutcome, "the connection to "+member+" was lost")})
+			c.done(p, c.result(CodeUnknownOutcome, "the connection to "+member+" was lost"))
 		}
 	}
 }
@@ -178,8 +196,7 @@ func (c *Core) reviewCalls() {
 			c.route(p)
 		case p.sentTo != c.cfg.Self:
 			if m, ok := c.view.v.Member(p.sentTo); !ok || m.Down || m.Incarnation != p.sentInc {
-				delete(c.calls, id)
-				c.emit(&Reply{ID: id, Result: c.result(CodeUnknownOutcome, p.sentTo+" went down before it answered")})
+				c.done(p, c.result(CodeUnknownOutcome, p.sentTo+" went down before it answered"))
 			}
 		}
 	}

@@ -19,7 +19,7 @@ type sweepState struct {
 	again   Time
 	orphans int  // found in the walk so far
 	left    int  // orphans of the last complete walk
-	skipped bool // the walk passed copies that could not be offered yet: another follows as soon as there is room
+	skipped bool // the walk passed copies that could not be offered or started yet: another follows as soon as there is room
 	open    map[Key]*slot
 	out     map[string]*offerBatch // to be sent, by member
 }
@@ -58,7 +58,7 @@ func (c *Core) tickSweep() {
 		if w.again == 0 {
 			w.left, w.again = w.orphans, c.now+sweepAgain
 		}
-		if c.now >= w.again || w.skipped && len(w.open) <= offersOpen/2 {
+		if c.now >= w.again || w.skipped && len(w.open) <= offersOpen/2 && c.held < c.cfg.Limits.Held {
 			w.restart()
 		}
 	}
@@ -97,7 +97,9 @@ func (c *Core) sweepSlot(s *slot) int {
 			c.startOffer(s, true)
 		}
 	default:
-		if _, ok := s.page(ActivePage); ok && !c.drained {
+		if _, ok := s.page(ActivePage); ok && !c.drained && c.held >= c.cfg.Limits.Held {
+			c.sweep.skipped = true
+		} else if ok && !c.drained {
 			c.activate(s)
 			s.act.mailbox = append(s.act.mailbox, &held{origin: c.cfg.Self, key: s.id, method: touchMethod, until: c.now + offerAgain*1000})
 			c.held++
