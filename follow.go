@@ -27,16 +27,22 @@ func (n *Node) follow() {
 			n.place(p)
 			n.events.compare(last, p)
 			last = p
-			on := membership.In(p.Base, n.id) || membership.In(p.Next, n.id) || membership.In(p.Target, n.id)
-			// One that a change removed goes; one whose joining was aborted stays as a standby.
-			if m, listed := p.Member(n.id); placed && !on && p.Running == nil && (m.Removed || !listed) {
-				n.goOnce.Do(func() { n.wg.Go(n.depart) })
+			// Placements from before this run list another one, or none. A member whose joining was aborted stays as a
+			// standby; one that a change removed goes.
+			m, listed := p.Member(n.id)
+			on := onRing(p, n.id)
+			placed = placed || on && m.Incarnation == n.inc
+			if placed && !on && p.Running == nil && (m.Removed && m.Incarnation == n.inc || !listed) && n.departing.CompareAndSwap(false, true) {
+				n.wg.Go(n.depart)
 			}
-			placed = placed || on
 		case <-n.ctx.Done():
 			return
 		}
 	}
+}
+
+func onRing(p *membership.Placement, id string) bool {
+	return membership.In(p.Base, id) || membership.In(p.Next, id) || membership.In(p.Target, id)
 }
 
 func (n *Node) place(p *membership.Placement) {
@@ -82,9 +88,9 @@ func (n *Node) register() {
 			err := n.coord.Register(ctx, n.inc)
 			done()
 			var r *coordinator.Refusal
-			if errors.As(err, &r) && r.Code == membership.ErrBanned {
+			if errors.Is(err, coordinator.ErrRemoved) || errors.As(err, &r) && r.Code == membership.ErrBanned {
 				n.log.Error("this member was removed", "member", n.id, "error", err)
-				n.goOnce.Do(func() {
+				n.removedOnce.Do(func() {
 					n.banned = fmt.Errorf("%w: %w", ErrRemoved, err)
 					close(n.removed)
 				})
@@ -112,6 +118,7 @@ func (n *Node) register() {
 func (n *Node) depart() {
 	n.log.Info("removed from the ring, handing copies over", "member", n.id)
 	if err := n.handOver(n.ctx); err != nil {
+		n.departing.Store(false)
 		return
 	}
 	if n.cfg.BeforeGoing != nil {
@@ -120,14 +127,19 @@ func (n *Node) depart() {
 	if err := n.coord.Depart(n.ctx); err != nil && n.ctx.Err() == nil {
 		n.log.Warn("the leader did not let this member go", "member", n.id, "error", err)
 	}
-	close(n.removed)
+	n.removedOnce.Do(func() { close(n.removed) })
 }
+
+var errStays = errors.New("the member is on the ring again")
 
 const lookEvery = 20 * time.Millisecond
 
-// handOver waits until the engine holds nothing any more.
+// handOver waits until the engine holds nothing any more, or the member is added again.
 func (n *Node) handOver(ctx context.Context) error {
 	for {
+		if onRing(n.coord.Placement(), n.id) {
+			return errStays
+		}
 		s, err := n.stats(ctx)
 		if err != nil {
 			return err

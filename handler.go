@@ -93,6 +93,9 @@ func decoded(err error) error {
 			return fmt.Errorf("%s: %w", re.Text, known)
 		}
 	}
+	if errors.Is(err, transport.ErrRemoved) {
+		return fmt.Errorf("%w: %w", coordinator.ErrRemoved, err)
+	}
 	return err
 }
 

@@ -51,11 +51,12 @@ type Node struct {
 	places   atomic.Pointer[map[string]string] // member -> address
 	events   events
 
-	removed   chan struct{} // closed when the cluster has let this member go
-	banned    error         // set before removed is closed: this incarnation was refused
-	goOnce    sync.Once
-	closeOnce sync.Once
-	closeErr  error
+	removed     chan struct{} // closed when the cluster has let this member go
+	banned      error         // set before removed is closed: this incarnation was refused
+	departing   atomic.Bool
+	removedOnce sync.Once
+	closeOnce   sync.Once
+	closeErr    error
 }
 
 // Start starts a member. It does not wait for the cluster: see Ready and WaitReady. ctx bounds the start alone.

@@ -17,6 +17,7 @@ var (
 	ErrWrongCluster   = errors.New("another cluster")
 	ErrClosed         = errors.New("coordinator is closed")
 	ErrRefused        = errors.New("refused")
+	ErrRemoved        = errors.New("this incarnation was removed from the cluster")
 )
 
 // Refusal is a command that the log took and refused: the same on every member. It is ErrRefused.
@@ -32,20 +33,31 @@ func (r *Refusal) Error() string {
 
 func (r *Refusal) Is(target error) bool { return target == ErrRefused }
 
-// codes number the errors that travel in error responses.
-var codes = map[uint16]error{
-	0x4001: ErrNotLeader, 0x4002: ErrNoLeader, 0x4003: ErrUnknownOutcome, 0x4004: ErrFormed, 0x4005: ErrWrongCluster, 0x4006: ErrClosed,
+// codes number the errors that travel in error responses. An error that is several of them travels as the first one: an
+// outcome that is not known must not arrive as a refusal.
+var codes = []struct {
+	code uint16
+	err  error
+}{
+	{0x4003, ErrUnknownOutcome}, {0x4005, ErrWrongCluster}, {0x4004, ErrFormed}, {0x4001, ErrNotLeader}, {0x4002, ErrNoLeader}, {0x4006, ErrClosed},
 }
 
 // ErrorCode gives the number with which an error travels, 0 if it has none. ErrorOf is the way back, nil for unknown ones.
 func ErrorCode(err error) uint16 {
-	for c, e := range codes {
-		if errors.Is(err, e) {
-			return c
+	for _, c := range codes {
+		if errors.Is(err, c.err) {
+			return c.code
 		}
 	}
 	return 0
 }
 
 // ErrorOf is described at ErrorCode.
-func ErrorOf(code uint16) error { return codes[code] }
+func ErrorOf(code uint16) error {
+	for _, c := range codes {
+		if c.code == code {
+			return c.err
+		}
+	}
+	return nil
+}

@@ -13,6 +13,7 @@ import (
 	"chainmail/coordinator/membership"
 )
 
+// sleep waits for d, unless ctx ends or the coordinator is closed.
 func (c *Coordinator) sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -69,6 +70,7 @@ func (c *Coordinator) Join(ctx context.Context, addrs []string) error {
 		if addr == c.cfg.Self.Address {
 			continue
 		}
+		last = fmt.Errorf("%s: %w", addr, ErrNoLeader)
 		for range 2 { // the first one may name the leader
 			var s Status
 			b, err := c.cfg.Requests.Request(ctx, addr, KindJoin, q)
@@ -83,7 +85,6 @@ func (c *Coordinator) Join(ctx context.Context, addrs []string) error {
 				return nil
 			}
 			if s.LeaderAddr == "" {
-				last = fmt.Errorf("%s: %w", addr, ErrNoLeader)
 				break
 			}
 			addr = s.LeaderAddr
@@ -118,21 +119,23 @@ func (c *Coordinator) admit(q joinRequest) ([]byte, error) {
 }
 
 // findCluster joins what is there, or forms the cluster when as many members as are expected see each other and none of
-// them has found one: joining comes first, so that no second cluster is formed beside a running one.
+// them has found one: joining comes first, so that no second cluster is formed beside a running one. They have to see the
+// same members: two that each see another part of those that are listed would form two clusters.
 func (c *Coordinator) findCluster() {
 	for c.raft.LastIndex() == 0 {
 		ctx, done := context.WithTimeout(c.ctx, c.cfg.RetryInterval)
-		peers, formed := c.look(ctx)
+		peers, agree, formed := c.look(ctx)
 		switch {
 		case formed:
 			if err := c.Join(ctx, c.cfg.RetryJoin); err != nil {
 				c.log.Info("join failed, trying again", "error", err)
 			}
-		case c.cfg.BootstrapExpect > 0 && len(peers) >= c.cfg.BootstrapExpect:
-			if sorted(peers)[0] == c.cfg.Self.ID && len(peers) == c.cfg.BootstrapExpect {
-				if err := c.Bootstrap(peers, true); err != nil {
-					c.log.Error("bootstrap failed", "error", err)
-				}
+		case c.cfg.BootstrapExpect == 0 || len(peers) < c.cfg.BootstrapExpect:
+		case len(peers) > c.cfg.BootstrapExpect:
+			c.log.Error("too many members expect to form the cluster; bootstrap it by hand", "seen", sorted(peers), "expected", c.cfg.BootstrapExpect)
+		case agree && sorted(peers)[0] == c.cfg.Self.ID:
+			if err := c.Bootstrap(peers, true); err != nil {
+				c.log.Error("bootstrap failed", "error", err)
 			}
 		}
 		done()
@@ -143,8 +146,10 @@ func (c *Coordinator) findCluster() {
 }
 
 // look asks who is at the addresses to join: the ids and addresses of those that expect as many first members as this
-// one, this one's too, and whether any of them is part of a cluster.
-func (c *Coordinator) look(ctx context.Context) (peers map[string]string, formed bool) {
+// one, this one's too, whether they see the same ones, and whether anybody there is part of a cluster. Members of a
+// cluster with another name do not count.
+func (c *Coordinator) look(ctx context.Context) (peers map[string]string, agree, formed bool) {
+	sees := map[string][]string{}
 	peers = map[string]string{c.cfg.Self.ID: c.cfg.Self.Address}
 	for _, addr := range c.cfg.RetryJoin {
 		if addr == c.cfg.Self.Address {
@@ -155,16 +160,26 @@ func (c *Coordinator) look(ctx context.Context) (peers map[string]string, formed
 		if err == nil {
 			err = json.Unmarshal(b, &s)
 		}
+		if err == nil && s.ClusterName != c.cfg.ClusterName {
+			err = fmt.Errorf("member %s is of cluster %q: %w", s.Member, s.ClusterName, ErrWrongCluster)
+		}
 		if err != nil {
 			c.log.Debug("no answer", "peer", addr, "error", err)
 			continue
 		}
-		if s.Expects == c.cfg.BootstrapExpect { // others only join
-			peers[s.Member] = addr
+		// Others only join; this member may be listed with another name of its address.
+		if s.Expects == c.cfg.BootstrapExpect && s.Member != c.cfg.Self.ID {
+			peers[s.Member], sees[s.Member] = addr, s.Sees
 		}
 		formed = formed || s.HasState
 	}
-	return peers, formed
+	mine := sorted(peers)
+	c.sees.Store(&mine)
+	agree = true
+	for _, others := range sees {
+		agree = agree && slices.Equal(others, mine)
+	}
+	return peers, agree, formed
 }
 
 func sorted(m map[string]string) []string {

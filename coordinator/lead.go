@@ -57,7 +57,7 @@ func (c *Coordinator) moveOn(since time.Time) {
 		done()
 		c.warn("advance the change", err)
 	}
-	if time.Since(since) > c.cfg.DownAfter {
+	if time.Since(since) > max(c.cfg.DownAfter, 2*c.cfg.Heartbeat) { // each member's heartbeat has been answered or has failed
 		c.markMembers(p)
 	}
 	c.balanceVotes(p)
@@ -77,8 +77,13 @@ func (c *Coordinator) due(p *membership.Placement) bool {
 
 // markMembers tells the log who is down and who is up again, and has removed who was down for too long.
 func (c *Coordinator) markMembers(p *membership.Placement) {
+	asked := map[string]bool{} // who is sent heartbeats
+	for _, s := range c.servers() {
+		asked[string(s.ID)] = true
+	}
 	for _, m := range p.Members {
-		down := m.ID != c.cfg.Self.ID && c.health.down(m.ID, c.cfg.DownAfter)
+		// One that another leader marked is up again only if it answers this one: its first silence may be too young yet.
+		down := m.ID != c.cfg.Self.ID && (c.health.down(m.ID, c.cfg.DownAfter) || m.Down && (!asked[m.ID] || c.health.down(m.ID, 0)))
 		if down != m.Down {
 			ctx, done := context.WithTimeout(c.ctx, c.cfg.Heartbeat)
 			_, err := c.propose(ctx, membership.Command{Mark: &membership.Mark{Member: m.ID, Incarnation: m.Incarnation, Down: down}})
@@ -99,15 +104,8 @@ func (c *Coordinator) markMembers(p *membership.Placement) {
 // Depart tells the leader that this member, which a change has removed, has handed everything over. It returns when the
 // member is no longer part of the Raft group.
 func (c *Coordinator) Depart(ctx context.Context) error {
-	for {
-		_, err := c.leaderRequest(ctx, KindDepart, []byte(c.cfg.Self.ID))
-		if err == nil {
-			return nil
-		}
-		if err := c.sleep(ctx, retryPause); err != nil {
-			return err
-		}
-	}
+	_, err := c.leaderRequest(ctx, KindDepart, []byte(c.cfg.Self.ID))
+	return err
 }
 
 // letGo removes a departed member from Raft and from the list of members.
@@ -138,8 +136,13 @@ func (c *Coordinator) removeServer(id string) error {
 		if string(s.ID) != id {
 			continue
 		}
-		if s.Suffrage == raft.Voter && !c.canSpare(id) {
-			return fmt.Errorf("member %s has a vote that is needed now; try again later", id)
+		if s.Suffrage == raft.Voter {
+			if !c.canSpare(id) {
+				return fmt.Errorf("member %s has a vote that is needed now; try again later", id)
+			}
+			if err := c.raft.DemoteVoter(raft.ServerID(id), 0, queueTimeout).Error(); err != nil {
+				return fmt.Errorf("%w: %w", ErrNotLeader, err)
+			}
 		}
 		if err := c.raft.RemoveServer(raft.ServerID(id), 0, queueTimeout).Error(); err != nil {
 			return fmt.Errorf("%w: %w", ErrNotLeader, err)

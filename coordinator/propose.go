@@ -27,19 +27,29 @@ func (c *Coordinator) propose(ctx context.Context, cmd membership.Command) (memb
 	if err != nil {
 		return membership.Result{}, err
 	}
+	unknown := false // one of the attempts may have reached the log
 	for {
 		r, err := c.proposeOnce(ctx, b)
 		if err == nil {
 			return r, refusal(r)
 		}
-		select {
-		case <-ctx.Done():
-			return membership.Result{}, fmt.Errorf("%w: %w", err, ctx.Err())
-		case <-c.ctx.Done():
-			return membership.Result{}, ErrClosed
-		case <-time.After(retryPause):
+		if errors.Is(err, ErrRemoved) {
+			return membership.Result{}, err
+		}
+		unknown = unknown || !notTaken(err)
+		if end := c.sleep(ctx, retryPause); end != nil {
+			if unknown {
+				err = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+			}
+			return membership.Result{}, fmt.Errorf("%w: %w", err, end)
 		}
 	}
+}
+
+// notTaken says whether an attempt is known not to have reached the log. An error that comes from the way to the leader
+// says nothing about that.
+func notTaken(err error) bool {
+	return !errors.Is(err, ErrUnknownOutcome) && (errors.Is(err, ErrNotLeader) || errors.Is(err, ErrNoLeader) || errors.Is(err, ErrClosed))
 }
 
 func refusal(r membership.Result) error {
@@ -53,13 +63,17 @@ func (c *Coordinator) proposeOnce(ctx context.Context, b []byte) (membership.Res
 	if c.raft.State() == raft.Leader {
 		return c.applyHere(b)
 	}
-	addr, _ := c.raft.LeaderWithID()
-	if addr == "" || string(addr) == c.cfg.Self.Address {
-		return membership.Result{}, ErrNoLeader
-	}
 	ctx, done := context.WithTimeout(ctx, c.cfg.Heartbeat)
 	defer done()
-	reply, err := c.cfg.Requests.Request(ctx, string(addr), KindPropose, b)
+	leader, _ := c.raft.LeaderWithID()
+	addr := string(leader)
+	if addr == "" || addr == c.cfg.Self.Address {
+		var err error
+		if addr, err = c.askForLeader(ctx); err != nil {
+			return membership.Result{}, err
+		}
+	}
+	reply, err := c.cfg.Requests.Request(ctx, addr, KindPropose, b)
 	if err != nil {
 		return membership.Result{}, err
 	}
@@ -74,6 +88,8 @@ func (c *Coordinator) applyHere(b []byte) (membership.Result, error) {
 		return f.Response().(membership.Result), nil
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):
 		return membership.Result{}, fmt.Errorf("%w: %w", ErrNotLeader, err)
+	case errors.Is(err, raft.ErrRaftShutdown):
+		return membership.Result{}, ErrClosed
 	default:
 		return membership.Result{}, fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
@@ -146,19 +162,35 @@ func (c *Coordinator) order(ctx context.Context, what string, cmd membership.Com
 	return nil
 }
 
+// steer orders something about a change. The running one is named before that: sent again, the command must not meet the
+// next change.
+func (c *Coordinator) steer(ctx context.Context, what, id string, command func(*membership.ChangeRef) membership.Command) error {
+	if id == "" {
+		p, err := c.LeaderPlacement(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		if p.Running == nil {
+			return fmt.Errorf("%s: %w", what, &Refusal{membership.Result{Code: membership.ErrUnknownChange, Version: p.Version, Text: "no change is running"}})
+		}
+		id = p.Running.ID
+	}
+	return c.order(ctx, what, command(&membership.ChangeRef{ID: id}))
+}
+
 // Abort ends a change where it stands, "" for the running one. Steps that are done stay done.
 func (c *Coordinator) Abort(ctx context.Context, id string) error {
-	return c.order(ctx, "abort change", membership.Command{Abort: &membership.ChangeRef{ID: id}})
+	return c.steer(ctx, "abort change", id, func(r *membership.ChangeRef) membership.Command { return membership.Command{Abort: r} })
 }
 
 // Pause keeps a change from advancing, Resume lets it go on.
 func (c *Coordinator) Pause(ctx context.Context, id string) error {
-	return c.order(ctx, "pause change", membership.Command{Pause: &membership.ChangeRef{ID: id}})
+	return c.steer(ctx, "pause change", id, func(r *membership.ChangeRef) membership.Command { return membership.Command{Pause: r} })
 }
 
 // Resume is described at Pause.
 func (c *Coordinator) Resume(ctx context.Context, id string) error {
-	return c.order(ctx, "resume change", membership.Command{Resume: &membership.ChangeRef{ID: id}})
+	return c.steer(ctx, "resume change", id, func(r *membership.ChangeRef) membership.Command { return membership.Command{Resume: r} })
 }
 
 // SetLimits sets the transfer limits of all members.

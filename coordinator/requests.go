@@ -3,7 +3,6 @@ package coordinator
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/hashicorp/raft"
@@ -51,8 +50,8 @@ func (c *Coordinator) HandleRequest(ctx context.Context, kind uint8, payload []b
 		}
 		return c.admit(q)
 	case KindPlacement:
-		if err := c.raft.VerifyLeader().Error(); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrNotLeader, err)
+		if err := c.confirm(); err != nil {
+			return nil, err
 		}
 		return membership.Snapshot(c.Placement())
 	case KindDepart:
@@ -61,26 +60,61 @@ func (c *Coordinator) HandleRequest(ctx context.Context, kind uint8, payload []b
 	return nil, fmt.Errorf("coordinator request of kind %d is not known", kind)
 }
 
-// leaderRequest asks the leader, wherever it is; it is asked again until ctx ends while none is known.
+// confirm asks a majority whether this member leads. Raft leaves such a question unanswered when it stops: Close waits
+// for those that have been asked.
+func (c *Coordinator) confirm() error {
+	c.asking.RLock()
+	defer c.asking.RUnlock()
+	if c.ctx.Err() != nil {
+		return ErrClosed
+	}
+	if err := c.raft.VerifyLeader().Error(); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotLeader, err)
+	}
+	return nil
+}
+
+// leaderRequest asks the leader, wherever it is, until it has answered or ctx ends: a leader that does not answer may be
+// about to lose its place. What is asked may be asked twice.
 func (c *Coordinator) leaderRequest(ctx context.Context, kind uint8, payload []byte) ([]byte, error) {
 	for {
 		var b []byte
 		err := error(ErrNoLeader)
-		if addr, _ := c.raft.LeaderWithID(); c.IsLeader() {
+		if c.IsLeader() {
 			b, err = c.HandleRequest(ctx, kind, payload)
-		} else if addr != "" {
-			b, err = c.cfg.Requests.Request(ctx, string(addr), kind, payload)
+		} else if addr := c.leaderAddr(ctx); addr != "" {
+			try, done := context.WithTimeout(ctx, max(c.cfg.Heartbeat, queueTimeout))
+			b, err = c.cfg.Requests.Request(try, addr, kind, payload)
+			done()
 		}
 		if err == nil {
 			return b, nil
 		}
-		if !errors.Is(err, ErrNotLeader) && !errors.Is(err, ErrNoLeader) {
-			return nil, err
-		}
-		if err := c.sleep(ctx, retryPause); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrNoLeader, err)
+		if end := c.sleep(ctx, retryPause); end != nil {
+			return nil, fmt.Errorf("%w: %w", err, end)
 		}
 	}
+}
+
+// leaderAddr gives the leader's address. A member that has been taken out of the Raft group is told nothing any more: it
+// asks the other members.
+func (c *Coordinator) leaderAddr(ctx context.Context) string {
+	if addr, _ := c.raft.LeaderWithID(); addr != "" {
+		return string(addr)
+	}
+	for _, s := range c.servers() {
+		if string(s.ID) == c.cfg.Self.ID {
+			continue
+		}
+		ctx, done := context.WithTimeout(ctx, c.cfg.Heartbeat/2)
+		b, err := c.cfg.Requests.Request(ctx, string(s.Address), KindStatus, nil)
+		done()
+		var st Status
+		if err == nil && json.Unmarshal(b, &st) == nil && st.LeaderAddr != "" {
+			return st.LeaderAddr
+		}
+	}
+	return ""
 }
 
 // LeaderPlacement gives the placement that the leader, confirmed by a majority, has.
