@@ -2,273 +2,285 @@ package transport
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
-	"runtime/debug"
 	"sync"
 	"time"
 )
 
-// control is one connection for requests to an address.
+// control is one connection for requests to an address. Frames are encoded into a queue that one writer sends, so that
+// a caller never waits for a connection that is stuck longer than its context allows.
 type control struct {
 	t    *Transport
 	addr string
+	up   chan struct{} // closed when the dial has ended; raw, conn and peer are set before
+	over chan struct{} // closed when the connection has ended
+	free chan struct{} // one element for each request on its way
+	wake chan struct{} // capacity 1: there is something in the queue
 	raw  net.Conn
 	conn net.Conn
 	peer Peer
 
-	wmu  sync.Mutex // one frame is written at a time
-	mu   sync.Mutex
-	next uint64
-	wait map[uint64]chan frame // capacity 1: one response each
-	err  error
+	mu    sync.Mutex
+	next  uint64
+	wait  map[uint64]chan frame // capacity 1: one response each
+	queue []byte
+	used  time.Time // when the last request began
+	err   error     // why nothing can be sent any more
 }
+
+// errNotSent marks that a connection had ended before a request was queued: another one may be tried.
+var errNotSent = errors.New("connection has ended")
 
 // Request asks who listens at an address and waits for the response. An error of the handler there is a *RemoteError.
-// After ErrUnreachable nothing was sent; after other errors the request may have been carried out.
+// After ErrUnreachable and ErrBusy nothing was sent; after other errors the request may have been carried out.
 func (t *Transport) Request(ctx context.Context, addr string, kind uint8, payload []byte) ([]byte, Peer, error) {
-	c, err := t.control(ctx, addr)
-	if err != nil {
-		return nil, Peer{}, err
-	}
-	b, err := c.request(ctx, kind, payload)
-	return b, c.peer, err
+	return t.request(ctx, addr, "", kind, payload)
 }
 
-// RequestMember is Request to a member by its id.
+// RequestMember is Request to a member by its id. Nothing is sent to another member that listens at its address.
 func (t *Transport) RequestMember(ctx context.Context, member string, kind uint8, payload []byte) ([]byte, error) {
 	addr, ok := t.cfg.Resolve(member)
 	if !ok {
 		return nil, fmt.Errorf("member %q: %w", member, ErrUnknownMember)
 	}
-	b, peer, err := t.Request(ctx, addr, kind, payload)
-	if err == nil && peer.Member != member {
-		return nil, fmt.Errorf("wanted member %s at %s, %s answered: %w", member, addr, peer.Member, ErrWrongMember)
-	}
+	b, _, err := t.request(ctx, addr, member, kind, payload)
 	return b, err
 }
 
+func (t *Transport) request(ctx context.Context, addr, member string, kind uint8, payload []byte) ([]byte, Peer, error) {
+	if len(payload)+4 > maxControl {
+		return nil, Peer{}, fmt.Errorf("request of %d bytes, at most %d: %w", len(payload), maxControl-4, ErrFrame)
+	}
+	for again := true; ; again = false {
+		c, err := t.control(ctx, addr)
+		if err != nil {
+			return nil, Peer{}, err
+		}
+		if member != "" && c.peer.Member != member {
+			return nil, c.peer, fmt.Errorf("wanted member %s at %s, %s answers: %w", member, addr, c.peer.Member, ErrWrongMember)
+		}
+		b, err := c.request(ctx, kind, payload)
+		if again && errors.Is(err, errNotSent) {
+			continue
+		}
+		return b, c.peer, err
+	}
+}
+
+// control gives the connection to an address; all who ask at once wait for one dial.
 func (t *Transport) control(ctx context.Context, addr string) (*control, error) {
 	t.mu.Lock()
 	c := t.controls[addr]
-	t.mu.Unlock()
-	if c != nil {
-		return c, nil
-	}
-	conn, raw, h, err := t.dial(ctx, addr, ClassControl, "")
-	if err != nil {
-		return nil, err
-	}
-	c = &control{t: t, addr: addr, raw: raw, conn: conn, peer: Peer{h.id.Member, h.id.Incarnation, addr}, wait: map[uint64]chan frame{}}
-	t.mu.Lock()
-	other := t.controls[addr]
-	if t.closed || other != nil {
-		t.mu.Unlock()
-		t.untrack(raw)
-		if other != nil {
-			return other, nil
+	if c == nil {
+		if t.closed {
+			t.mu.Unlock()
+			return nil, ErrClosed
 		}
-		return nil, ErrClosed
+		c = &control{t: t, addr: addr, up: make(chan struct{}), over: make(chan struct{}), free: make(chan struct{}, maxRequests),
+			wake: make(chan struct{}, 1), wait: map[uint64]chan frame{}, used: time.Now()}
+		t.controls[addr] = c
+		t.wg.Add(1)
+		go c.run()
 	}
-	t.controls[addr] = c
-	t.wg.Add(1)
 	t.mu.Unlock()
-	go c.read()
+	select {
+	case <-c.up:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%s at %s: %w: %w", ClassControl, addr, ErrUnreachable, context.Cause(ctx))
+	}
+	if c.conn == nil { // the dial failed: err is set before up is closed
+		return nil, c.failure()
+	}
 	return c, nil
 }
 
-func (c *control) read() {
+// run dials, reads until the connection ends, and tells who waits.
+func (c *control) run() {
 	defer c.t.wg.Done()
+	defer close(c.over)
+	conn, raw, h, err := c.t.dial(c.t.ctx, c.addr, ClassControl, "")
+	if err != nil {
+		if c.t.ctx.Err() != nil {
+			err = ErrClosed
+		}
+		c.end(err)
+		close(c.up)
+		return
+	}
+	c.conn, c.raw, c.peer = conn, raw, Peer{h.id.Member, h.id.Incarnation, c.addr}
+	close(c.up)
+	c.t.wg.Add(1)
+	go c.send()
+	err = c.read()
+	c.t.stats.lost(err)
+	c.t.untrack(raw)
+	c.end(fmt.Errorf("control connection to %s: %w", c.addr, err))
+}
+
+func (c *control) read() error {
 	fr := newFrameReader(c.conn, maxControl)
-	var err error
 	for {
-		c.conn.SetReadDeadline(time.Now().Add(deadAfter))
-		var f frame
-		if f, err = fr.next(); err != nil {
-			var ne net.Error
-			if errors.As(err, &ne) && ne.Timeout() && c.idle() { // nobody waits: the connection is simply old
-				err = ErrUnreachable
-			}
-			break
+		f, err := fr.next()
+		if err != nil {
+			return err
+		}
+		switch f.typ {
+		case pong:
+			continue
+		case response, failure:
+		default:
+			return fmt.Errorf("frame of type %d: %w", f.typ, ErrFrame)
 		}
 		f.payload = append([]byte(nil), f.payload...)
 		c.mu.Lock()
 		ch := c.wait[f.correlation]
 		delete(c.wait, f.correlation)
 		c.mu.Unlock()
-		if ch != nil {
+		if ch != nil { // nil: its caller has given up
 			ch <- f
 		}
 	}
+}
+
+// end takes the connection out of use.
+func (c *control) end(err error) {
 	c.t.mu.Lock()
 	if c.t.controls[c.addr] == c {
 		delete(c.t.controls, c.addr)
 	}
 	c.t.mu.Unlock()
-	c.t.untrack(c.raw)
 	c.mu.Lock()
-	c.err = fmt.Errorf("control connection to %s: %w", c.addr, err)
+	defer c.mu.Unlock()
+	if c.err == nil {
+		c.err = err
+	}
 	for id, ch := range c.wait {
 		close(ch)
 		delete(c.wait, id)
 	}
-	c.mu.Unlock()
 }
 
-func (c *control) idle() bool {
+// retire takes a connection that nobody has used for a while out of use.
+func (c *control) retire() bool {
+	c.t.mu.Lock()
+	defer c.t.mu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.wait) == 0
+	if len(c.wait) > 0 || time.Since(c.used) < deadAfter {
+		return false
+	}
+	delete(c.t.controls, c.addr)
+	c.err = fmt.Errorf("control connection to %s was idle: %w", c.addr, ErrUnreachable)
+	return true
 }
 
-func (c *control) write(f frame) error {
-	c.wmu.Lock()
-	defer c.wmu.Unlock()
-	c.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
-	_, err := c.conn.Write(appendFrame(nil, f))
-	if err != nil {
-		c.raw.Close()
+// send writes what is queued, and pings.
+func (c *control) send() {
+	defer c.t.wg.Done()
+	defer c.raw.Close() // the reader sees it and ends the rest
+	tick := time.NewTicker(pingEvery)
+	defer tick.Stop()
+	var spare []byte
+	for {
+		select {
+		case <-c.wake:
+		case <-tick.C:
+			if c.retire() {
+				return
+			}
+			c.push(frame{typ: ping})
+		case <-c.over:
+			return
+		}
+		c.mu.Lock()
+		data := c.queue
+		c.queue = spare[:0]
+		c.mu.Unlock()
+		if writeAll(c.conn, data) != nil {
+			return
+		}
+		spare = nil
+		if cap(data) <= maxControl {
+			spare = data
+		}
 	}
-	return err
+}
+
+func (c *control) push(f frame) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queue = appendFrame(c.queue, f)
+	c.awake()
+}
+
+// awake wakes the writer. The caller holds mu.
+func (c *control) awake() {
+	select {
+	case c.wake <- struct{}{}:
+	default: // it will see this too
+	}
+}
+
+func (c *control) failure() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
 }
 
 func (c *control) request(ctx context.Context, kind uint8, payload []byte) ([]byte, error) {
-	if len(payload)+4 > maxControl {
-		return nil, fmt.Errorf("request of %d bytes, at most %d: %w", len(payload), maxControl-4, ErrFrame)
+	select {
+	case c.free <- struct{}{}:
+		defer func() { <-c.free }()
+	case <-c.over:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%d requests to %s are on their way: %w: %w", maxRequests, c.addr, ErrBusy, context.Cause(ctx))
 	}
-	left := uint32(0)
-	if d, ok := ctx.Deadline(); ok {
-		left = uint32(min(max(time.Until(d).Milliseconds(), 1), 1<<31))
-	}
-	ch := make(chan frame, 1)
-	c.mu.Lock()
-	if c.err != nil {
-		c.mu.Unlock()
-		return nil, fmt.Errorf("%w: %w", ErrUnreachable, c.err)
-	}
-	c.next++
-	id := c.next
-	c.wait[id] = ch
-	c.mu.Unlock()
-	body := append(binary.BigEndian.AppendUint32(nil, left), payload...)
-	if err := c.write(frame{kind: kind, typ: request, correlation: id, payload: body}); err != nil {
+	id, ch, err := c.ask(ctx, kind, payload)
+	if err != nil {
 		return nil, err
 	}
 	select {
 	case f, ok := <-ch:
 		if !ok {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			return nil, c.err
+			return nil, c.failure()
 		}
 		if f.typ == failure {
-			if len(f.payload) < 2 {
-				return nil, fmt.Errorf("error response of %d bytes: %w", len(f.payload), ErrFrame)
-			}
-			return nil, &RemoteError{binary.BigEndian.Uint16(f.payload), string(f.payload[2:])}
+			return nil, parseFailure(f.payload)
 		}
 		return f.payload, nil
 	case <-ctx.Done():
 		c.mu.Lock()
 		delete(c.wait, id)
 		c.mu.Unlock()
-		c.write(frame{typ: cancel, correlation: id})
+		c.push(frame{typ: cancel, correlation: id})
 		return nil, context.Cause(ctx)
 	}
 }
 
-// serveControl answers the requests of one connection, each in its own goroutine.
-func (t *Transport) serveControl(conn net.Conn, peer Peer) {
-	ctx, done := context.WithCancel(t.ctx)
-	defer done()
-	s := &controlServer{t: t, conn: conn, peer: peer, running: map[uint64]context.CancelFunc{}, free: make(chan struct{}, maxRequests)}
-	fr := newFrameReader(conn, maxControl)
-	for {
-		conn.SetReadDeadline(time.Now().Add(24 * time.Hour)) // control connections may be silent; Close ends them
-		f, err := fr.next()
-		if err != nil {
-			t.stats.lost(err)
-			return
-		}
-		switch {
-		case f.typ == request && len(f.payload) >= 4:
-			select {
-			case s.free <- struct{}{}:
-			case <-ctx.Done():
-				return
-			}
-			s.begin(ctx, f)
-		case f.typ == cancel:
-			s.cancel(f.correlation)
-		default:
-			t.stats.lost(ErrFrame)
-			return
-		}
+// ask queues a request.
+func (c *control) ask(ctx context.Context, kind uint8, payload []byte) (uint64, chan frame, error) {
+	var left time.Duration
+	if d, ok := ctx.Deadline(); ok {
+		left = max(time.Until(d), time.Millisecond)
 	}
-}
-
-type controlServer struct {
-	t    *Transport
-	conn net.Conn
-	peer Peer
-	free chan struct{}
-	wmu  sync.Mutex
-
-	mu      sync.Mutex
-	running map[uint64]context.CancelFunc
-}
-
-func (s *controlServer) begin(ctx context.Context, f frame) {
-	var done context.CancelFunc
-	if left := binary.BigEndian.Uint32(f.payload); left > 0 {
-		ctx, done = context.WithTimeout(ctx, time.Duration(left)*time.Millisecond)
-	} else {
-		ctx, done = context.WithCancel(ctx)
+	ch := make(chan frame, 1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return 0, nil, fmt.Errorf("%w: %w: %w", ErrUnreachable, errNotSent, c.err)
 	}
-	payload := append([]byte(nil), f.payload[4:]...)
-	s.mu.Lock()
-	s.running[f.correlation] = done
-	s.mu.Unlock()
-	s.t.wg.Add(1)
-	go func() {
-		defer s.t.wg.Done()
-		defer func() { <-s.free }()
-		b, err := s.handle(ctx, f.kind, payload)
-		s.cancel(f.correlation)
-		r := frame{kind: f.kind, typ: response, correlation: f.correlation, payload: b}
-		if err == nil && len(b) > maxControl {
-			err = fmt.Errorf("response of %d bytes: %w", len(b), ErrFrame)
-		}
-		if err != nil {
-			text := err.Error()
-			r.typ = failure
-			r.payload = append(binary.BigEndian.AppendUint16(nil, s.t.cfg.Handler.ErrorCode(err)), text[:min(len(text), 16<<10)]...)
-		}
-		s.wmu.Lock()
-		defer s.wmu.Unlock()
-		s.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
-		s.conn.Write(appendFrame(nil, r))
-	}()
-}
-
-func (s *controlServer) handle(ctx context.Context, kind uint8, payload []byte) (b []byte, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			s.t.log.Error("panic in a request", "peer", s.peer.Member, "error", p, "stack", string(debug.Stack()))
-			err = fmt.Errorf("panic: %v", p)
-		}
-	}()
-	return s.t.cfg.Handler.OnRequest(ctx, s.peer, kind, payload)
-}
-
-func (s *controlServer) cancel(id uint64) {
-	s.mu.Lock()
-	done := s.running[id]
-	delete(s.running, id)
-	s.mu.Unlock()
-	if done != nil {
-		done()
+	if len(c.queue) > queueBytes {
+		return 0, nil, fmt.Errorf("requests to %s: %d bytes wait: %w", c.addr, len(c.queue), ErrBusy)
 	}
+	c.next++
+	c.wait[c.next] = ch
+	c.used = time.Now()
+	start := len(c.queue)
+	c.queue = beginFrame(c.queue, kind, request, c.next)
+	c.queue = appendRequest(c.queue, left, payload)
+	endFrame(c.queue, start)
+	c.awake()
+	return c.next, ch, nil
 }

@@ -34,6 +34,16 @@ func codeOf(err error) uint16 {
 	return 8
 }
 
+// refusal says whether one side has refused the other; other errors of a handshake are those of the network.
+func refusal(err error) bool {
+	for _, e := range refusals {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
 // permanent says whether dialling again soon is of no use.
 func permanent(err error) bool {
 	return errors.Is(err, ErrProtocol) || errors.Is(err, ErrWrongCluster) || errors.Is(err, ErrRingDiverged) || errors.Is(err, ErrRemoved)
@@ -46,3 +56,9 @@ type RemoteError struct {
 }
 
 func (e *RemoteError) Error() string { return fmt.Sprintf("remote error %d: %s", e.Code, e.Text) }
+
+// Is holds for another *RemoteError with the same code.
+func (e *RemoteError) Is(target error) bool {
+	other, ok := target.(*RemoteError)
+	return ok && other.Code == e.Code
+}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"net"
+	"time"
 )
 
 type frameType uint8
@@ -23,7 +25,9 @@ const (
 const (
 	headerSize = 20
 	// readStep is how much memory is taken ahead of the bytes that have arrived.
-	readStep   = 64 << 10
+	readStep = 64 << 10
+	// writeStep is how much must pass within one writeTimeout.
+	writeStep  = 256 << 10
 	maxControl = 1 << 20
 	maxFrame   = 8 << 20
 )
@@ -67,36 +71,54 @@ func appendFrame(dst []byte, f frame) []byte {
 
 // frameReader reads frames of one connection. A payload is valid until the next call.
 type frameReader struct {
+	conn  net.Conn // nil: no deadlines
 	r     *bufio.Reader
 	limit int
 	head  [headerSize]byte
 	buf   []byte
 }
 
-func newFrameReader(r io.Reader, limit int) *frameReader {
-	return &frameReader{r: bufio.NewReaderSize(r, readStep), limit: limit}
+func newFrameReader(conn net.Conn, limit int) *frameReader {
+	return &frameReader{conn: conn, r: bufio.NewReaderSize(conn, readStep), limit: limit}
+}
+
+// fill reads one piece of a frame. Each piece has its own deadline: a slow line is not a dead one.
+func (fr *frameReader) fill(b []byte) error {
+	if fr.conn != nil && fr.r.Buffered() < len(b) {
+		fr.conn.SetReadDeadline(time.Now().Add(deadAfter))
+	}
+	_, err := io.ReadFull(fr.r, b)
+	return err
+}
+
+// short makes the end of the stream inside a frame another error than its end between two.
+func short(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
 }
 
 func (fr *frameReader) next() (frame, error) {
 	h := fr.head[:]
-	if _, err := io.ReadFull(fr.r, h); err != nil {
+	if err := fr.fill(h); err != nil {
 		return frame{}, err
 	}
 	f := frame{kind: h[0], typ: frameType(h[1]), correlation: binary.BigEndian.Uint64(h[8:])}
-	n := int(binary.BigEndian.Uint32(h[4:]))
+	size := binary.BigEndian.Uint32(h[4:])
 	if f.typ > pong || h[2]|h[3] != 0 {
 		return frame{}, fmt.Errorf("frame header %x: %w", h, ErrFrame)
 	}
-	if n > fr.limit {
-		return frame{}, fmt.Errorf("frame of %d bytes, at most %d: %w", n, fr.limit, ErrFrame)
+	if size > uint32(fr.limit) {
+		return frame{}, fmt.Errorf("frame of %d bytes, at most %d: %w", size, fr.limit, ErrFrame)
 	}
+	n := int(size)
 	buf := fr.buf[:0]
 	for len(buf) < n {
-		step := min(n-len(buf), max(readStep, cap(buf)-len(buf)))
 		old := len(buf)
-		buf = append(buf, make([]byte, step)...)
-		if _, err := io.ReadFull(fr.r, buf[old:]); err != nil {
-			return frame{}, err
+		buf = append(buf, make([]byte, min(n-old, readStep))...)
+		if err := fr.fill(buf[old:]); err != nil {
+			return frame{}, short(err)
 		}
 	}
 	fr.buf = buf
@@ -109,4 +131,17 @@ func (fr *frameReader) next() (frame, error) {
 	}
 	f.payload = buf
 	return f, nil
+}
+
+// writeAll writes in steps with a deadline each.
+func writeAll(conn net.Conn, data []byte) error {
+	for len(data) > 0 {
+		step := data[:min(len(data), writeStep)]
+		conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+		if _, err := conn.Write(step); err != nil {
+			return err
+		}
+		data = data[len(step):]
+	}
+	return nil
 }

@@ -105,6 +105,14 @@ func parseHello(b []byte) (hello, error) {
 	return h, nil
 }
 
+// meets says whether the peer speaks a protocol that this member speaks.
+func (h hello) meets(self Identity) error {
+	if h.lowest > protocol || h.highest < protocol {
+		return fmt.Errorf("peer %s speaks protocols %d to %d, member %s speaks %d: %w", h.id.Member, h.lowest, h.highest, self.Member, protocol, ErrProtocol)
+	}
+	return nil
+}
+
 func appendRefused(dst []byte, err error) []byte {
 	start := len(dst)
 	text := err.Error()
@@ -131,7 +139,7 @@ func readAnswer(r io.Reader) (hello, error) {
 	}
 	b := append(head, make([]byte, n+4)...)
 	if _, err := io.ReadFull(r, b[8:]); err != nil {
-		return hello{}, err
+		return hello{}, short(err)
 	}
 	if crc32.Checksum(b[:len(b)-4], castagnoli) != binary.BigEndian.Uint32(b[len(b)-4:]) {
 		return hello{}, fmt.Errorf("refusal: checksum: %w", ErrFrame)
@@ -157,7 +165,7 @@ func readHelloAfter(r io.Reader, head []byte) (hello, error) {
 	}
 	b := append(head, 0, 0)
 	if _, err := io.ReadFull(r, b[8:]); err != nil {
-		return hello{}, err
+		return hello{}, short(err)
 	}
 	n := int(binary.BigEndian.Uint16(b[8:]))
 	if n > maxHello-helloFixed {
@@ -165,7 +173,7 @@ func readHelloAfter(r io.Reader, head []byte) (hello, error) {
 	}
 	b = append(b, make([]byte, n)...)
 	if _, err := io.ReadFull(r, b[helloFixed:]); err != nil {
-		return hello{}, err
+		return hello{}, short(err)
 	}
 	return parseHello(b)
 }

@@ -97,8 +97,14 @@ func (t *Transport) Pressure(to string, lane Lane) int {
 	return len(p.queue)
 }
 
-// take waits for something to send, or for time to ping. It says whether the transport is closed.
-func (p *pipe) take(idle <-chan time.Time) (data []byte, closed bool) {
+// take waits for something to send, for time to ping, or for the end of the connection; the latter two give no data. It
+// says whether the transport is closed. Time to ping goes first: a queue that never empties must not hold pings back.
+func (p *pipe) take(tick <-chan time.Time, dead <-chan struct{}) (data []byte, closed bool) {
+	select {
+	case <-tick:
+		return nil, false
+	default:
+	}
 	for {
 		p.mu.Lock()
 		if len(p.queue) > 0 {
@@ -111,12 +117,14 @@ func (p *pipe) take(idle <-chan time.Time) (data []byte, closed bool) {
 		p.mu.Unlock()
 		select {
 		case <-p.wake:
-		case <-idle:
-			p.awake()
-			return nil, false
+			continue
+		case <-tick:
+		case <-dead:
 		case <-p.t.ctx.Done():
 			return nil, true
 		}
+		p.awake()
+		return nil, false
 	}
 }
 
@@ -144,15 +152,18 @@ func (p *pipe) run() {
 	defer p.t.wg.Done()
 	fails := 0
 	for {
-		data, closed := p.take(nil)
+		data, closed := p.take(nil, nil)
 		if closed {
 			return
 		}
 		conn, raw, err := p.connectSoon()
 		if err == nil {
-			fails = 0
+			begin := time.Now()
 			err = p.pump(conn, raw, data)
 			p.t.untrack(raw)
+			if time.Since(begin) > dialMost {
+				fails = -1 // it had worked: the first attempt after it comes at once
+			}
 		}
 		if p.t.ctx.Err() != nil {
 			return
@@ -192,12 +203,12 @@ func (p *pipe) connect() (net.Conn, net.Conn, error) {
 
 // failed drops what is queued: its senders have to send again, or to give up.
 func (p *pipe) failed(err error, fails int) {
-	wait := min(dialFirst<<min(fails-1, 10), dialMost)
+	var wait time.Duration
+	if fails > 0 {
+		wait = min(dialFirst<<min(fails-1, 10), dialMost)
+	}
 	if permanent(err) {
 		wait = dialRefused
-	}
-	if fails == 1 && !errors.Is(err, ErrUnreachable) {
-		wait = 0 // a connection that had worked: try again at once
 	}
 	p.mu.Lock()
 	p.queue = p.queue[:0]
@@ -219,36 +230,33 @@ func (p *pipe) pump(conn, raw net.Conn, data []byte) error {
 	p.mu.Lock()
 	p.reason = nil
 	p.mu.Unlock()
-	dead := make(chan error, 1)
+	var lost error // set before dead is closed
+	dead := make(chan struct{})
 	p.t.wg.Add(1)
 	go func() {
 		defer p.t.wg.Done()
-		err := readPongs(conn)
+		defer close(dead)
+		lost = readPongs(conn)
 		raw.Close()
-		dead <- err
-		p.nudge()
+	}()
+	defer func() {
+		raw.Close()
+		<-dead
 	}()
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
 	for {
-		if data != nil {
-			conn.SetWriteDeadline(time.Now().Add(writeTimeout))
-			if _, err := conn.Write(data); err != nil {
-				raw.Close()
-				<-dead
-				return err
-			}
-			p.give(data)
+		if err := writeAll(conn, data); err != nil {
+			return err
 		}
+		p.give(data)
 		var closed bool
-		if data, closed = p.take(tick.C); closed {
-			raw.Close()
-			<-dead
+		if data, closed = p.take(tick.C, dead); closed {
 			return ErrClosed
 		}
 		select {
-		case err := <-dead:
-			return err
+		case <-dead:
+			return lost
 		default:
 		}
 		if data == nil {
@@ -257,22 +265,10 @@ func (p *pipe) pump(conn, raw net.Conn, data []byte) error {
 	}
 }
 
-// nudge wakes the writer so that it sees that its connection is dead.
-func (p *pipe) nudge() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.queue = appendFrame(p.queue, frame{typ: ping})
-	if p.sleep {
-		p.sleep = false
-		p.wake <- struct{}{}
-	}
-}
-
 // readPongs reads what the other side of a one-way connection may send: pongs.
 func readPongs(conn net.Conn) error {
 	fr := newFrameReader(conn, 0)
 	for {
-		conn.SetReadDeadline(time.Now().Add(deadAfter))
 		f, err := fr.next()
 		if err != nil {
 			return err

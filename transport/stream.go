@@ -25,13 +25,14 @@ func (l *StreamLayer) done() chan struct{} {
 	return l.closed
 }
 
-// deliver hands an accepted connection over; it says whether somebody took it.
+// deliver hands an accepted connection over; it says whether somebody took it. Nobody does while Raft is not open yet.
 func (l *StreamLayer) deliver(c net.Conn) bool {
 	select {
 	case l.in <- c:
 		return true
 	case <-l.done():
 	case <-l.t.ctx.Done():
+	case <-time.After(helloTimeout): // its dialer may be long gone
 	}
 	return false
 }

@@ -25,9 +25,17 @@ const alpn = "chainmail/1"
 func (t *TLS) server() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: t.Roots,
-		SessionTicketsDisabled: true, NextProtos: []string{alpn},
+		SessionTicketsDisabled: true, NextProtos: []string{alpn}, VerifyConnection: spoken,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return t.Certificate() },
 	}
+}
+
+// spoken refuses a peer that did not name the protocol: crypto/tls lets one pass that names none.
+func spoken(cs tls.ConnectionState) error {
+	if cs.NegotiatedProtocol != alpn {
+		return fmt.Errorf("tls: protocol %q, not %q: %w", cs.NegotiatedProtocol, alpn, ErrProtocol)
+	}
+	return nil
 }
 
 func (t *TLS) client() *tls.Config {
@@ -37,6 +45,9 @@ func (t *TLS) client() *tls.Config {
 		// Members are known by their URI, not by a host name: the chain is checked here.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(cs tls.ConnectionState) error {
+			if err := spoken(cs); err != nil {
+				return err
+			}
 			if len(cs.PeerCertificates) == 0 {
 				return fmt.Errorf("tls: no certificate: %w", ErrWrongMember)
 			}
@@ -50,31 +61,32 @@ func (t *TLS) client() *tls.Config {
 	}
 }
 
-// check compares a peer's certificate with what it says it is.
-func (t *TLS) check(cs tls.ConnectionState, class Class, member string) error {
+// check compares a peer's certificate with what it says it is. answers says that the peer is the listener: only members
+// listen.
+func (t *TLS) check(cs tls.ConnectionState, class Class, member string, answers bool) error {
 	if t.AnyRole {
 		return nil
 	}
 	var seen []string
 	for _, u := range cs.PeerCertificates[0].URIs {
 		seen = append(seen, u.String())
-		if t.allows(u, class, member) {
+		role, id, ok := t.name(u)
+		if ok && (role == "member" && id == member || role == "admin" && class == ClassControl && !answers) {
 			return nil
 		}
 	}
 	return fmt.Errorf("tls: certificate for %s may not open %s as member %q of cluster %q: %w", strings.Join(seen, ", "), class, member, t.Cluster, ErrWrongMember)
 }
 
-func (t *TLS) allows(u *url.URL, class Class, member string) bool {
-	role, id, ok := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
-	if u.Scheme != "chainmail" || u.Host != t.Cluster || !ok {
-		return false
+// name reads the URI of a certificate. It fails for URIs of another form or of another cluster.
+func (t *TLS) name(u *url.URL) (role, id string, ok bool) {
+	if u.Scheme != "chainmail" || u.Host != t.Cluster || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
+		return "", "", false
 	}
-	switch role {
-	case "member":
-		return id == member
-	case "admin":
-		return class == ClassControl
+	path, ok := strings.CutPrefix(u.Path, "/")
+	if !ok {
+		return "", "", false
 	}
-	return false
+	role, id, ok = strings.Cut(path, "/")
+	return role, id, ok && id != "" && !strings.Contains(id, "/")
 }

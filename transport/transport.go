@@ -69,7 +69,8 @@ const (
 	queueBytes   = 8 << 20          // of one member and lane
 	maxUnknown   = 64               // connections that have not said HELLO yet
 	maxConns     = 4096
-	maxRequests  = 64 // of one control connection at once
+	maxRequests  = 64              // of one control connection at once; more wait at the caller
+	maxServed    = 4 * maxRequests // a cancelled request is served until its handler returns
 )
 
 // Transport is one member's end of all connections.
@@ -80,7 +81,7 @@ const (
 //	one a request in     its connection    the handler's return; ctx      Close
 //	one a pipe out       first Send        Close                          Close
 //	reader of a pipe     its pipe          its connection's end           Close
-//	reader of a control  Request           its connection's end           Close
+//	a control's two      Request           its connection's end           Close
 type Transport struct {
 	cfg    Config
 	log    hclog.Logger
@@ -98,6 +99,9 @@ type Transport struct {
 	unknown  int
 	pipes    map[pipeKey]*pipe
 	controls map[string]*control
+	inbound  map[pipeKey]*inbound
+
+	dialTCP func(ctx context.Context, addr string) (net.Conn, error) // a seam for tests
 }
 
 type pipeKey struct {
@@ -105,19 +109,31 @@ type pipeKey struct {
 	lane   Lane
 }
 
+// inbound is the connection on which a member sends in a lane.
+type inbound struct {
+	raw  net.Conn
+	done chan struct{} // closed when its last frame was handled
+}
+
 // New starts to listen. The listener belongs to the Transport from here on.
 func New(cfg Config) (*Transport, error) {
 	if cfg.Listener == nil || cfg.Identity == nil || cfg.Resolve == nil || cfg.Handler == nil {
 		return nil, errors.New("transport: a listener, an identity, a resolver and a handler are needed")
 	}
+	if cfg.TLS != nil && (cfg.TLS.Roots == nil || cfg.TLS.Certificate == nil || cfg.TLS.Cluster == "" && !cfg.TLS.AnyRole) {
+		return nil, errors.New("transport: TLS needs the roots, a certificate and the name of the cluster")
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
 	}
-	t := &Transport{cfg: cfg, log: cfg.Logger.Named("transport"), conns: map[net.Conn]struct{}{}, pipes: map[pipeKey]*pipe{}, controls: map[string]*control{}}
+	t := &Transport{cfg: cfg, log: cfg.Logger.Named("transport"), conns: map[net.Conn]struct{}{}, pipes: map[pipeKey]*pipe{}, controls: map[string]*control{}, inbound: map[pipeKey]*inbound{}}
 	if cfg.TLS != nil {
 		t.server, t.client = cfg.TLS.server(), cfg.TLS.client()
 	}
 	t.ctx, t.stop = context.WithCancel(context.Background())
+	t.dialTCP = func(ctx context.Context, addr string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	}
 	t.raft = &StreamLayer{t: t, in: make(chan net.Conn)}
 	t.wg.Add(1)
 	go t.accept()
@@ -237,9 +253,34 @@ func (t *Transport) serve(c net.Conn) {
 	case ClassRaft:
 		keep = t.raft.deliver(&streamConn{Conn: conn, raw: c, t: t})
 	case ClassControl:
-		t.serveControl(conn, peer)
+		t.serveControl(conn, c, peer)
 	default:
-		t.serveFrames(conn, peer, Lane(h.class-ClassMessages))
+		lane := Lane(h.class - ClassMessages)
+		done := t.takeOver(c, pipeKey{peer.Member, lane})
+		defer done()
+		t.serveFrames(conn, peer, lane)
+	}
+}
+
+// takeOver ends the connection on which the member sent before, and waits until its last frame was handled: otherwise
+// what the old and the new one carry would be handled in any order.
+func (t *Transport) takeOver(c net.Conn, k pipeKey) (done func()) {
+	in := &inbound{raw: c, done: make(chan struct{})}
+	t.mu.Lock()
+	old := t.inbound[k]
+	t.inbound[k] = in
+	t.mu.Unlock()
+	if old != nil {
+		old.raw.Close()
+		<-old.done // its handler returns, as at Close
+	}
+	return func() {
+		t.mu.Lock()
+		if t.inbound[k] == in {
+			delete(t.inbound, k)
+		}
+		t.mu.Unlock()
+		close(in.done)
 	}
 }
 
@@ -255,12 +296,15 @@ func (t *Transport) welcome(c net.Conn) (net.Conn, hello, error) {
 		conn = tc
 	}
 	h, err := readHello(conn)
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrFrame) {
 		return nil, h, err
 	}
 	self := t.cfg.Identity()
-	if err = t.examine(conn, self, h.id, h.class); err == nil && (h.lowest > protocol || h.highest < protocol) {
-		err = fmt.Errorf("peer %s speaks %d to %d, this member %d: %w", h.id.Member, h.lowest, h.highest, protocol, ErrProtocol)
+	if err == nil {
+		err = h.meets(self)
+	}
+	if err == nil {
+		err = t.examine(conn, self, h, false)
 	}
 	if err != nil {
 		conn.Write(appendRefused(nil, err))
@@ -274,10 +318,11 @@ func (t *Transport) welcome(c net.Conn) (net.Conn, hello, error) {
 	return conn, h, err
 }
 
-// examine holds a peer's identity against this member's.
-func (t *Transport) examine(conn net.Conn, self, peer Identity, class Class) error {
+// examine holds a peer's identity against this member's. answers says that the peer is the listener.
+func (t *Transport) examine(conn net.Conn, self Identity, h hello, answers bool) error {
+	peer, class := h.id, h.class
 	if tc, ok := conn.(*tls.Conn); ok {
-		if err := t.cfg.TLS.check(tc.ConnectionState(), class, peer.Member); err != nil {
+		if err := t.cfg.TLS.check(tc.ConnectionState(), class, peer.Member, answers); err != nil {
 			return err
 		}
 	}
@@ -297,8 +342,7 @@ func (t *Transport) examine(conn net.Conn, self, peer Identity, class Class) err
 func (t *Transport) dial(ctx context.Context, addr string, class Class, member string) (net.Conn, net.Conn, hello, error) {
 	ctx, done := context.WithTimeout(ctx, helloTimeout)
 	defer done()
-	var d net.Dialer
-	raw, err := d.DialContext(ctx, "tcp", addr)
+	raw, err := t.dialTCP(ctx, addr)
 	if err != nil {
 		return nil, nil, hello{}, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
@@ -308,6 +352,9 @@ func (t *Transport) dial(ctx context.Context, addr string, class Class, member s
 	conn, h, err := t.greet(ctx, raw, class, member)
 	if err != nil {
 		t.untrack(raw)
+		if !refusal(err) {
+			err = fmt.Errorf("%w: %w", ErrUnreachable, err)
+		}
 		return nil, nil, h, fmt.Errorf("%s at %s: %w", class, addr, err)
 	}
 	return conn, raw, h, nil
@@ -316,6 +363,8 @@ func (t *Transport) dial(ctx context.Context, addr string, class Class, member s
 func (t *Transport) greet(ctx context.Context, raw net.Conn, class Class, member string) (net.Conn, hello, error) {
 	end, _ := ctx.Deadline()
 	raw.SetDeadline(end)
+	stop := context.AfterFunc(ctx, func() { raw.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
 	conn := raw
 	if t.client != nil {
 		tc := tls.Client(raw, t.client)
@@ -332,11 +381,20 @@ func (t *Transport) greet(ctx context.Context, raw net.Conn, class Class, member
 	if err != nil {
 		return nil, h, err
 	}
+	if h.class != class {
+		return nil, h, fmt.Errorf("asked for %s, the answer is %s: %w", class, h.class, ErrFrame)
+	}
+	if err := h.meets(self); err != nil {
+		return nil, h, err
+	}
 	if member != "" && h.id.Member != member {
 		return nil, h, fmt.Errorf("wanted member %s, %s answered: %w", member, h.id.Member, ErrWrongMember)
 	}
-	if err := t.examine(conn, self, h.id, class); err != nil {
+	if err := t.examine(conn, self, h, true); err != nil {
 		return nil, h, err
+	}
+	if !stop() {
+		return nil, h, context.Cause(ctx)
 	}
 	raw.SetDeadline(time.Time{})
 	return conn, h, nil
@@ -346,7 +404,6 @@ func (t *Transport) greet(ctx context.Context, raw net.Conn, class Class, member
 func (t *Transport) serveFrames(conn net.Conn, peer Peer, lane Lane) {
 	fr := newFrameReader(conn, limit(lane.class()))
 	for {
-		conn.SetReadDeadline(time.Now().Add(deadAfter))
 		f, err := fr.next()
 		if err != nil {
 			t.stats.lost(err)
@@ -357,8 +414,7 @@ func (t *Transport) serveFrames(conn net.Conn, peer Peer, lane Lane) {
 			t.stats.in(lane, len(f.payload))
 			t.cfg.Handler.OnFrame(peer, lane, f.kind, f.payload)
 		case ping:
-			conn.SetWriteDeadline(time.Now().Add(writeTimeout))
-			if _, err := conn.Write(appendFrame(nil, frame{typ: pong})); err != nil {
+			if err := writeAll(conn, appendFrame(nil, frame{typ: pong})); err != nil {
 				return
 			}
 		default:
