@@ -133,8 +133,7 @@ func (c *Core) startPrepare(a *activation) {
 	p := c.place(a.slot)
 	a.state = preparing
 	a.version = p.fence
-	c.number++
-	a.epoch = Epoch{Version: c.view.v.Version, Number: c.number, Member: c.cfg.Self}
+	a.epoch = Epoch{Version: c.view.v.Version, Number: c.nextNumber(), Member: c.cfg.Self}
 	a.have = a.slot.stamp
 	c.newOp(a)
 	c.sendPrepare(a, nil)

@@ -50,9 +50,10 @@ func (l Limits) withDefaults() Limits {
 }
 
 const (
-	// bootShift leaves 2^40 epochs to one run of a member.
-	bootShift = 40
-	opShift   = 40
+	// bootBits of an epoch's number say which run of its member it is of. They come last: a run that has to go beyond
+	// what another member used must not meet the numbers of its own next run.
+	bootBits = 20
+	opShift  = 40
 	// maxParked bounds the messages of newer placements that wait until this member has caught up. What does not fit is
 	// dropped; its sender sends it again.
 	maxParked = 8192
@@ -97,9 +98,8 @@ func New(cfg Config, now Time, saved *Saved) *Core {
 	cfg.Limits = cfg.Limits.withDefaults()
 	c := &Core{
 		cfg: cfg, now: now,
-		number: cfg.Boot << bootShift,
-		ops:    firstOp(cfg.Incarnation, cfg.Boot),
-		acts:   map[uint64]*activation{}, byOp: map[uint64]*activation{}, calls: map[uint64]*call{}, asks: map[uint64]*call{},
+		ops:  firstOp(cfg.Incarnation, cfg.Boot),
+		acts: map[uint64]*activation{}, byOp: map[uint64]*activation{}, calls: map[uint64]*call{}, asks: map[uint64]*call{},
 		pushed: map[string]pushMark{},
 	}
 	c.slots.init()
@@ -168,6 +168,12 @@ func (c *Core) emit(e Effect) { c.out = append(c.out, e) }
 
 func (c *Core) note(what string, k Key, peer, text string) {
 	c.emit(&Note{What: what, Key: k, Peer: peer, Text: text})
+}
+
+// nextNumber gives the next number for an epoch: above all that this run has used and been shown, and of no other run.
+func (c *Core) nextNumber() uint64 {
+	c.number = (c.number>>bootBits+1)<<bootBits | c.cfg.Boot&(1<<bootBits-1)
+	return c.number
 }
 
 func (c *Core) nextOp() uint64 {

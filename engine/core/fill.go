@@ -42,6 +42,7 @@ type fillState struct {
 type session struct {
 	on      bool
 	id      uint64 // Began of the step, or the incarnation that refills
+	serial  uint64 // no other session of this run has it
 	mode    PullMode
 	started uint64 // version
 	needs   []need
@@ -79,6 +80,7 @@ type want struct {
 	stamp Stamp
 	from  []string
 	tries int
+	lists []uint64 // serials of the sessions that are not done before it is here
 }
 
 func (f *fillState) loadMark(r Record) {
@@ -154,7 +156,7 @@ func (c *Core) reviewFill(old *viewRings) {
 	case !c.view.self.Refilling || !c.registered() || !c.view.base.Has(c.cfg.Self):
 		f.refill = session{}
 	case !f.refill.on || f.refill.id != c.cfg.Incarnation:
-		f.refill = session{on: true, id: c.cfg.Incarnation, mode: PullRefill, started: v.Version, sources: map[string]*source{}}
+		f.refill = session{on: true, serial: c.nextOp(), id: c.cfg.Incarnation, mode: PullRefill, started: v.Version, sources: map[string]*source{}}
 		fallthrough
 	default:
 		f.refill.needs = c.refillNeeds()
@@ -174,7 +176,7 @@ func (c *Core) reviewStep() {
 		mode = PullSwitch
 	}
 	if !f.on || f.id != v.Began {
-		*f = session{on: true, id: v.Began, mode: mode, started: v.Version, sources: map[string]*source{}}
+		*f = session{on: true, serial: c.nextOp(), id: v.Began, mode: mode, started: v.Version, sources: map[string]*source{}}
 		if mode == PullSwitch && c.fill.mark == v.Began {
 			f.done, f.any = true, true
 		} else {
@@ -427,12 +429,16 @@ func (c *Core) absorb(f *session, from string, e Entry) {
 		c.install(s, e.Meta.Promised, e.Meta.Stamp, e.Pages)
 		return
 	}
-	switch {
-	case s.want == nil:
-		s.want = &want{stamp: e.Meta.Stamp, from: []string{from}}
+	if s.want == nil {
+		s.want = &want{}
+	}
+	if !slices.Contains(s.want.lists, f.serial) {
+		s.want.lists = append(s.want.lists, f.serial)
 		f.wants = append(f.wants, s)
+	}
+	switch {
 	case s.want.stamp.Less(e.Meta.Stamp):
-		*s.want = want{stamp: e.Meta.Stamp, from: []string{from}}
+		*s.want = want{stamp: e.Meta.Stamp, from: []string{from}, lists: s.want.lists}
 	case s.want.stamp == e.Meta.Stamp && !slices.Contains(s.want.from, from):
 		s.want.from = append(s.want.from, from)
 	}

@@ -126,13 +126,20 @@ func (c *checks) held(h *history) {
 	}
 }
 
+// mustHold is what a member has to hold of a key before it counts for it, at a version or a later one: what it says by an
+// older view counts for nothing.
+type mustHold struct {
+	stamp   core.Stamp
+	version uint64
+}
+
 // answeredStamps gives the newest answered stamp of each key: a member that begins anew counts for a key only once it holds
 // that, or something newer, for it fills from enough others.
-func (c *checks) answeredStamps() map[core.Key]core.Stamp {
-	out := map[core.Key]core.Stamp{}
+func (c *checks) answeredStamps() map[core.Key]mustHold {
+	out := map[core.Key]mustHold{}
 	for _, h := range c.order {
 		if !h.newest.IsZero() {
-			out[h.key] = h.newest
+			out[h.key] = mustHold{stamp: h.newest}
 		}
 	}
 	return out
@@ -145,7 +152,7 @@ func (c *checks) gaining() {
 		set := l.set(h.key)
 		for _, id := range l.setOn(l.next, h.key) {
 			if !slices.Contains(set, id) && !h.newest.IsZero() {
-				c.s.host(id).must[h.key] = h.newest
+				c.s.host(id).must[h.key] = mustHold{h.newest, l.p.Version}
 			}
 		}
 	}
@@ -158,12 +165,12 @@ func (c *checks) sent(h *host, b core.Body) {
 		return
 	}
 	must, ok := h.must[p.Key]
-	if !ok {
+	if !ok || h.core.View().Version < must.version {
 		return
 	}
 	delete(h.must, p.Key)
-	if p.Stamp.Less(must) && c.keys[p.Key].purged.Less(must) {
-		c.s.fail("%s promises for %s with %s, though it lost or never had %s", h.id, p.Key, p.Stamp, must)
+	if p.Stamp.Less(must.stamp) && c.keys[p.Key].purged.Less(must.stamp) {
+		c.s.fail("%s promises for %s with %s, though it lost or never had %s", h.id, p.Key, p.Stamp, must.stamp)
 	}
 }
 

@@ -28,9 +28,9 @@ type host struct {
 	out      []core.Effect // not carried out yet
 	syncing  bool
 	unsynced []core.Effect
-	seen     uint64                  // newest revision that the log has given this process
-	deaf     core.Time               // the log tells it nothing until then
-	must     map[core.Key]core.Stamp // what it has to hold of a key before it counts for it
+	seen     uint64    // newest revision that the log has given this process
+	deaf     core.Time // the log tells it nothing until then
+	must     map[core.Key]mustHold
 }
 
 func newHost(s *Sim, n int) *host {
