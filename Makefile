@@ -3,7 +3,9 @@ GO ?= go
 BIN := bin/cluster
 SEEDS ?= 500
 START ?= 1
-STATICCHECK := honnef.co/go/tools/cmd/staticcheck@2026.1
+DURATION ?= 60m
+FUZZTIME ?= 30s
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 .DEFAULT_GOAL := help
 
@@ -13,17 +15,50 @@ help: ## list the targets
 build: ## build bin/cluster
 	$(GO) build -trimpath -o $(BIN) ./cmd/cluster
 
-test: ## the tests, under 90 s on 2 cores
-	$(GO) vet ./...
-	$(GO) test ./...
+demo: build ## members join, leave and die under load; ends with a verdict
+	$(BIN) demo
 
-race: ## the tests with the race detector
-	$(GO) test -race ./...
+test: ## vet and the tests, under 90 s on 2 cores
+	$(GO) vet ./...
+	$(GO) test -short ./...
+
+race: ## the tests with the race detector, without those of whole processes
+	$(GO) test -race -short $$($(GO) list ./... | grep -v /integration)
+
+lint: ## staticcheck, and golangci-lint where it is installed
+	test -z "$$(gofmt -l .)"
+	$(GO) run $(STATICCHECK) ./...
+	if command -v golangci-lint >/dev/null; then golangci-lint run; fi
+
+integration: ## whole clusters of the production binary
+	$(GO) test -count=1 -timeout 20m ./integration
 
 sim: ## the simulator: make sim SEEDS=500 START=1
 	$(GO) test ./engine/simtest -count=1 -timeout 0 -run 'TestSim$$' -seeds $(SEEDS) -start $(START)
 
-ci: ## what .ci/run runs
-	$(MAKE) test
+fuzz: ## every fuzz target for FUZZTIME
+	set -e; for p in $$($(GO) list ./...); do \
+		for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
+			$(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p; done; done
 
-.PHONY: help build test race sim ci
+bench: ## numbers, each beside something measured in the same run
+	$(GO) test -run '^$$' -bench . -benchtime 1s ./ring ./engine/... ./transport .
+	cd bench && $(GO) run .
+
+cover: ## coverage by package
+	$(GO) test -short -cover ./...
+
+soak: ## simulator and whole clusters again and again for DURATION
+	$(GO) test ./engine/simtest -count=1 -timeout 0 -run 'TestSim$$' -seeds 1000000 -for $(DURATION)
+	$(GO) test -count=3 -timeout 0 ./integration
+
+ci: ## what .ci/run runs
+	$(MAKE) lint
+	$(MAKE) test
+	$(MAKE) race
+	$(MAKE) integration
+	$(MAKE) sim SEEDS=3000
+	$(BIN) version >/dev/null 2>&1 || $(MAKE) build
+	$(BIN) demo --format json
+
+.PHONY: help build demo test race lint integration sim fuzz bench cover soak ci

@@ -66,6 +66,9 @@ type cluster struct {
 // begin starts n members that form a cluster.
 func begin(t *testing.T, n int, set process.Settings) *cluster {
 	t.Helper()
+	if testing.Short() && t.Name() != "TestReplaceOne" {
+		t.Skip("takes long; make integration runs it")
+	}
 	if set.Store == "" {
 		set.Store = "none"
 	}

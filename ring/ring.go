@@ -157,7 +157,6 @@ type walk struct {
 	met    []int // stamp of the walk that met a member
 	zmet   []int
 	stamp  int
-	order  []uint32 // members by first appearance
 	out    []uint32
 }
 

@@ -39,7 +39,6 @@ type activation struct {
 	ending    string // not "": why it ends as soon as nothing is under way
 	releasers []releaser
 	used      Time
-	purging   bool
 }
 
 type actState uint8

@@ -1,9 +1,6 @@
 package core
 
-import (
-	"slices"
-	"strings"
-)
+import ()
 
 // batch is what an activation has executed and not yet sent: it becomes one commit, or one confirmation if nothing in
 // it changed the state. Its answers leave in the order of execution.
@@ -221,10 +218,4 @@ func (c *Core) repair(a *activation) {
 	}
 	c.wake(a, min(repairFirst<<min(a.tries, 6), repairMost))
 	a.tries++
-}
-
-// sortPages orders pages by name, as copies keep them.
-func sortPages(ps []Page) []Page {
-	slices.SortFunc(ps, func(a, b Page) int { return strings.Compare(a.Name, b.Name) })
-	return ps
 }

@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	seeds   = flag.Int("seeds", 100, "how many seeds to run")
+	seeds   = flag.Int("seeds", 300, "how many seeds to run")
 	start   = flag.Uint64("start", 1, "first seed")
 	one     = flag.Uint64("seed", 0, "run this seed alone")
 	show    = flag.Bool("trace", false, "print the whole trace")
@@ -18,6 +18,7 @@ var (
 	strict  = flag.String("strict", "", "open findings (open.go) that count as violations, separated by commas; all for all")
 	roll    = flag.Uint64("roll", 0, "which of the runs with these options, as Shrink names it")
 	shrink  = flag.Bool("shrink", false, "turn off what a failing seed does not need to fail")
+	limit   = flag.Duration("for", 0, "stop after so long; 0: when all seeds have run")
 	most    = flag.Int("failures", 3, "stop after so many failing seeds")
 )
 
@@ -44,7 +45,7 @@ func TestSim(t *testing.T) {
 	var ran uint64
 	var virtual time.Duration
 	begin := time.Now()
-	for seed := first; seed < first+n && bad < *most; seed++ {
+	for seed := first; seed < first+n && bad < *most && (*limit == 0 || time.Since(begin) < *limit); seed++ {
 		o := options(t, seed)
 		s := New(o)
 		if *show {

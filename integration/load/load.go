@@ -49,9 +49,8 @@ type Load struct {
 	ops, reads atomic.Int64
 	window     atomic.Pointer[Window]
 
-	mu       sync.Mutex
-	report   Report
-	examples int
+	mu     sync.Mutex
+	report Report
 }
 
 // counter is bounded by what was acknowledged and what was attempted.
