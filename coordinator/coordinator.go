@@ -31,7 +31,6 @@ type Coordinator struct {
 
 	netTransport *raft.NetworkTransport
 	hadState     bool
-	leading      chan bool // Raft's word that this member leads or not; capacity 1, Raft drops old ones
 	nudge        chan struct{}
 	health       health
 	votes        votes
@@ -51,7 +50,7 @@ func Open(cfg Config) (*Coordinator, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	c := &Coordinator{cfg: cfg, log: cfg.Logger.Named("coordinator"), fsm: newFSM(), leading: make(chan bool, 1), nudge: make(chan struct{}, 1)}
+	c := &Coordinator{cfg: cfg, log: cfg.Logger.Named("coordinator"), fsm: newFSM(), nudge: make(chan struct{}, 1)}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	var err error
 	if c.stores, err = openStores(cfg.DataDir, c.log); err != nil {

@@ -19,12 +19,13 @@ func (c *Coordinator) lead() {
 	defer w.Close()
 	tick := time.NewTicker(leadEvery)
 	defer tick.Stop()
-	var since time.Time // leading since; zero: not leading
+	leading := c.raft.LeaderCh() // not Config.NotifyCh: Raft would stand still while nobody reads that
+	var since time.Time          // leading since; zero: not leading
 	for {
 		select {
 		case <-c.ctx.Done():
 			return
-		case <-c.leading:
+		case <-leading:
 		case p := <-w.C():
 			if err := c.noteFormed(p); err != nil {
 				c.log.Error("cannot note that the cluster is formed", "error", err)

@@ -115,7 +115,6 @@ func (c *Coordinator) startRaft() error {
 	cfg.SnapshotThreshold, cfg.TrailingLogs = c.cfg.SnapshotThreshold, c.cfg.TrailingLogs
 	cfg.ShutdownOnRemove = false
 	cfg.NoLegacyTelemetry = true
-	cfg.NotifyCh = c.leading
 	cfg.Logger = c.log.Named("raft")
 	c.netTransport = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: layer{c.cfg.Streams}, MaxPool: maxPool, Timeout: min(c.cfg.Heartbeat, rpcTimeoutMost), Logger: cfg.Logger, MsgpackUseNewTimeFormat: true,
