@@ -285,6 +285,7 @@ func (p *Placement) forget(id string) Result {
 		return invalid("member %s is %v; remove it with a change first", id, p.Members[i].State)
 	}
 	p.ban(id, p.Members[i].Incarnation)
+	p.dropReports(id)
 	p.Members = slices.Delete(slices.Clone(p.Members), i, i+1)
 	return Result{}
 }
