@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"slices"
 	"sync"
@@ -15,7 +16,11 @@ import (
 	"chainmail/ring"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	flag.Set("test.parallel", "4") // they mostly wait for heartbeats
+	goleak.VerifyTestMain(m)
+}
 
 const (
 	testHeartbeat = 120 * time.Millisecond

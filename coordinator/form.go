@@ -163,6 +163,10 @@ func (c *Coordinator) look(ctx context.Context) (peers map[string]string, agree,
 		if err == nil && s.ClusterName != c.cfg.ClusterName {
 			err = fmt.Errorf("member %s is of cluster %q: %w", s.Member, s.ClusterName, ErrWrongCluster)
 		}
+		if errors.Is(err, ErrWrongCluster) {
+			c.log.Error("the member there cannot be joined", "peer", addr, "error", err)
+			continue
+		}
 		if err != nil {
 			c.log.Debug("no answer", "peer", addr, "error", err)
 			continue
