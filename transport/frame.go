@@ -133,13 +133,17 @@ func (fr *frameReader) next() (frame, error) {
 	return f, nil
 }
 
-// writeAll writes in steps with a deadline each.
+// writeAll writes in steps with a deadline each. A full step that has passed shows that the other side reads: its pong,
+// which is behind all that, gets more time.
 func writeAll(conn net.Conn, data []byte) error {
 	for len(data) > 0 {
 		step := data[:min(len(data), writeStep)]
 		conn.SetWriteDeadline(time.Now().Add(writeTimeout))
 		if _, err := conn.Write(step); err != nil {
 			return err
+		}
+		if len(step) == writeStep {
+			conn.SetReadDeadline(time.Now().Add(deadAfter))
 		}
 		data = data[len(step):]
 	}

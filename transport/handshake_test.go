@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -35,25 +36,30 @@ func (n *network) shake(addr string, class Class, id string) net.Conn {
 	return c
 }
 
-// fake answers one connection with given bytes, after it has read a HELLO.
-func (n *network) fake(answer []byte) (addr string) {
+// fake listens and gives every connection the same answer to its HELLO. A deaf one reads nothing after it.
+func (n *network) fake(answer []byte, deaf bool) (addr string) {
 	l := n.listen("fake")
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var wg sync.WaitGroup
+	ctx, stop := context.WithCancel(context.Background())
+	wg.Go(func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			c.SetDeadline(time.Now().Add(5 * time.Second))
-			readHello(c)
-			c.Write(answer)
-			io.Copy(io.Discard, c)
-			c.Close()
+			wg.Go(func() {
+				defer c.Close()
+				defer context.AfterFunc(ctx, func() { c.Close() })()
+				readHello(c)
+				c.Write(answer)
+				if deaf {
+					<-ctx.Done()
+				}
+				io.Copy(io.Discard, c)
+			})
 		}
-	}()
-	n.tb.Cleanup(func() { l.Close(); <-done })
+	})
+	n.tb.Cleanup(func() { stop(); l.Close(); wg.Wait() })
 	return l.Addr().String()
 }
 
@@ -189,7 +195,7 @@ func TestDialerRefusesAnswers(t *testing.T) {
 				}
 				return nil
 			}})
-			_, _, _, err := a.dial(ctx5(t), n.fake(c.answer), ClassControl, "b")
+			_, _, _, err := a.dial(ctx5(t), n.fake(c.answer, false), ClassControl, "b")
 			if !errors.Is(err, c.want) || errors.Is(err, ErrUnreachable) {
 				t.Errorf("%v, want %v", err, c.want)
 			}
