@@ -187,18 +187,21 @@ func (f *changeFlags) applied(args []string) (coordinator.ChangeRequest, error) 
 func (c *cli) apply(ctx context.Context, q coordinator.ChangeRequest, wait bool) error {
 	var ch membership.Change
 	err := c.ask(ctx, func(ctx context.Context, cl *api.Client) error {
-		p, err := cl.Plan(ctx, q)
-		if err != nil {
-			return err
-		}
-		if err := preflight(p); err != nil && !(q.Key != "" && p.Checks[0].Name == "no-other-change" && !p.Checks[0].OK) {
-			return err
+		if q.Key == "" { // with a key the change may be there already: the log knows
+			p, err := cl.Plan(ctx, q)
+			if err != nil {
+				return err
+			}
+			if err := preflight(p); err != nil {
+				return err
+			}
 		}
 		if len(q.Remove) > 0 {
 			if err := c.confirm("Removes "+strings.Join(q.Remove, ", ")+" from the ring", q.Remove[0]); err != nil {
 				return err
 			}
 		}
+		var err error
 		ch, err = cl.Submit(ctx, q)
 		return err
 	})
