@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -134,6 +135,7 @@ func TestLeaderKilled(t *testing.T) {
 // silence must not take it for alive.
 func TestDownStaysDown(t *testing.T) {
 	c := founded(t, "a", "b", "c", "d", "e")
+	c.net.setMute()
 	dead := c.follower()
 	dead.kill()
 	c.forget(dead.id)
@@ -275,12 +277,18 @@ func TestIsolatedLeader(t *testing.T) {
 	c.net.isolate(addrOf(old.id))
 	ctx, done := context.WithTimeout(c.ctx, 4*testHeartbeat)
 	defer done()
-	if err := old.SetLimits(ctx, membership.Limits{Rate: 1}); !errors.Is(err, ErrUnknownOutcome) {
-		t.Errorf("an isolated leader answers %v", err)
-	}
-	if _, err := old.LeaderPlacement(ctx); err == nil {
-		t.Error("an isolated leader confirms its placement")
-	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := old.SetLimits(ctx, membership.Limits{Rate: 1}); !errors.Is(err, ErrUnknownOutcome) {
+			t.Errorf("an isolated leader answers %v", err)
+		}
+	})
+	wg.Go(func() {
+		if p, err := old.LeaderPlacement(ctx); err == nil {
+			t.Errorf("an isolated leader confirms its placement: %s", p)
+		}
+	})
+	wg.Wait()
 	if r := old.Placement().Limits.Rate; r != 0 {
 		t.Error("an isolated leader has applied a command")
 	}

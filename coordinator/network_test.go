@@ -16,6 +16,7 @@ type network struct {
 	mu    sync.Mutex
 	hosts map[string]*host
 	cut   map[string]bool // hosts that nobody reaches and that reach nobody
+	mute  bool            // dialling who is not there takes as long as it may, as if packets were lost
 	// lose drops the answer to a request that was carried out. It is called under mu.
 	lose  func(from, to string, kind uint8) bool
 	calls sync.WaitGroup
@@ -41,6 +42,18 @@ func (n *network) isolate(addr string) {
 	for _, c := range conns {
 		c.Close()
 	}
+}
+
+func (n *network) setMute() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.mute = true
+}
+
+func (n *network) isMute() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.mute
 }
 
 func (n *network) heal(addr string) {
@@ -129,14 +142,20 @@ func (h *host) track(c net.Conn, peer string) *conn {
 }
 
 func (h *host) Dial(addr string, timeout time.Duration) (net.Conn, error) {
+	t := time.NewTimer(timeout)
+	defer t.Stop()
 	to, err := h.n.way(h.addr, addr)
 	if err != nil {
+		if h.n.isMute() {
+			select {
+			case <-t.C:
+			case <-h.closed:
+			}
+		}
 		return nil, err
 	}
 	mine, theirs := net.Pipe()
 	near, far := h.track(mine, addr), to.track(theirs, h.addr)
-	t := time.NewTimer(timeout)
-	defer t.Stop()
 	select {
 	case to.accept <- far:
 		return near, nil
