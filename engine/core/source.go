@@ -139,7 +139,7 @@ func (c *Core) pullRange(to string, b *Pull, ans *Pulled) {
 		}
 		last = s.key
 		seen++
-		if s.seq <= since || !c.needs(s, to, b.Mode) {
+		if !c.needs(s, to, b.Mode) || s.seq <= since && c.walked(s, to) {
 			return true
 		}
 		e := c.entry(s, !s.stamp.IsZero() && c.brings(s, to, b.Mode))
@@ -148,6 +148,10 @@ func (c *Core) pullRange(to string, b *Pull, ans *Pulled) {
 		return true
 	})
 }
+
+// walked says whether earlier passes of the same session covered a key: those of the stage copy are for what the
+// receiver gains. What it keeps while the set shrinks is first asked for in switch, and then from the beginning.
+func (c *Core) walked(s *slot, to string) bool { return !slices.Contains(c.place(s).s, to) }
 
 // fetch answers with whole copies, as many as fit.
 func (c *Core) fetch(m Message, b *Fetch) {
