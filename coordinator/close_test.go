@@ -19,7 +19,7 @@ func TestCloseAtAnyTime(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	for range 12 {
+	for range 16 {
 		wait := time.Duration(r.Int64N(int64(6 * testHeartbeat)))
 		isolate := r.IntN(3) == 0
 		t.Run("", func(t *testing.T) {

@@ -38,7 +38,8 @@ type Coordinator struct {
 
 	formMu sync.Mutex               // one bootstrap at a time
 	sees   atomic.Pointer[[]string] // who was there at the last look for a cluster
-	asking sync.RWMutex             // held for reading while Raft is asked whether this member leads
+	askMu  sync.Mutex               // held when ctx ends
+	asking sync.WaitGroup           // those who wait for an answer of Raft
 
 	closeOnce sync.Once
 	closeErr  error
@@ -71,9 +72,12 @@ func Open(cfg Config) (*Coordinator, error) {
 	return c, nil
 }
 
-// shutdownLimit is how long Raft may take to stop. With half a heartbeat to hand the leadership over and one lease to
-// answer who asks, Close stays below 5 seconds with the default heartbeat.
-const shutdownLimit = 2 * time.Second
+// How long Raft may take to answer and to stop. With half a heartbeat to hand the leadership over, Close stays below 5
+// seconds with the default heartbeat.
+const (
+	answerLimit   = 1800 * time.Millisecond
+	shutdownLimit = 2 * time.Second
+)
 
 // Close stops everything. It returns within 5 seconds whatever the state of the others.
 func (c *Coordinator) Close() error {
@@ -81,9 +85,7 @@ func (c *Coordinator) Close() error {
 		if c.raft.State() == raft.Leader {
 			c.handLeadershipOver()
 		}
-		c.stop()
-		c.asking.Lock() // Raft would not answer those who still ask
-		c.asking.Unlock()
+		c.lastAnswers()
 		f := c.raft.Shutdown()
 		c.netTransport.Close()
 		c.cfg.Streams.Close()
@@ -108,9 +110,8 @@ func (c *Coordinator) handLeadershipOver() {
 	if c.otherVoters() == 0 {
 		return
 	}
-	f := c.raft.LeadershipTransfer()
 	done := make(chan struct{})
-	go func() { f.Error(); close(done) }()
+	go func() { c.TransferLeadership(); close(done) }()
 	select {
 	case <-done:
 	case <-time.After(c.cfg.Heartbeat / 2):
@@ -200,5 +201,5 @@ func (c *Coordinator) TransferLeadership() error {
 	if !c.IsLeader() {
 		return ErrNotLeader
 	}
-	return c.raft.LeadershipTransfer().Error()
+	return c.ask(func() error { return c.raft.LeadershipTransfer().Error() })
 }

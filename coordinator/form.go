@@ -45,7 +45,7 @@ func (c *Coordinator) Bootstrap(voters map[string]string, ifNeeded bool) error {
 	for _, id := range sorted(voters) {
 		cfg.Servers = append(cfg.Servers, raft.Server{ID: raft.ServerID(id), Address: raft.ServerAddress(voters[id]), Suffrage: raft.Voter})
 	}
-	err := c.raft.BootstrapCluster(cfg).Error()
+	err := c.ask(func() error { return c.raft.BootstrapCluster(cfg).Error() })
 	if errors.Is(err, raft.ErrCantBootstrap) {
 		if ifNeeded {
 			return nil
@@ -110,7 +110,9 @@ func (c *Coordinator) admit(q joinRequest) ([]byte, error) {
 		}
 		if !known {
 			// For a known id this changes the address alone; the vote stays as it is.
-			if err := c.raft.AddNonvoter(raft.ServerID(q.ID), raft.ServerAddress(q.Address), 0, queueTimeout).Error(); err != nil {
+			if err := c.ask(func() error {
+				return c.raft.AddNonvoter(raft.ServerID(q.ID), raft.ServerAddress(q.Address), 0, queueTimeout).Error()
+			}); err != nil {
 				return nil, fmt.Errorf("%w: %w", ErrNotLeader, err)
 			}
 		}

@@ -141,11 +141,11 @@ func (c *Coordinator) removeServer(id string) error {
 			if !c.canSpare(id) {
 				return fmt.Errorf("member %s has a vote that is needed now; try again later", id)
 			}
-			if err := c.raft.DemoteVoter(raft.ServerID(id), 0, queueTimeout).Error(); err != nil {
+			if err := c.ask(func() error { return c.raft.DemoteVoter(raft.ServerID(id), 0, queueTimeout).Error() }); err != nil {
 				return fmt.Errorf("%w: %w", ErrNotLeader, err)
 			}
 		}
-		if err := c.raft.RemoveServer(raft.ServerID(id), 0, queueTimeout).Error(); err != nil {
+		if err := c.ask(func() error { return c.raft.RemoveServer(raft.ServerID(id), 0, queueTimeout).Error() }); err != nil {
 			return fmt.Errorf("%w: %w", ErrNotLeader, err)
 		}
 	}

@@ -82,10 +82,16 @@ func (c *Coordinator) proposeOnce(ctx context.Context, b []byte) (membership.Res
 }
 
 func (c *Coordinator) applyHere(b []byte) (membership.Result, error) {
-	f := c.raft.Apply(b, queueTimeout)
-	switch err := f.Error(); {
+	var f raft.ApplyFuture
+	err := c.ask(func() error {
+		f = c.raft.Apply(b, queueTimeout)
+		return f.Error()
+	})
+	switch {
 	case err == nil:
 		return f.Response().(membership.Result), nil
+	case errors.Is(err, ErrClosed):
+		return membership.Result{}, err
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):
 		return membership.Result{}, fmt.Errorf("%w: %w", ErrNotLeader, err)
 	case errors.Is(err, raft.ErrRaftShutdown):

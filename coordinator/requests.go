@@ -3,7 +3,9 @@ package coordinator
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -60,18 +62,41 @@ func (c *Coordinator) HandleRequest(ctx context.Context, kind uint8, payload []b
 	return nil, fmt.Errorf("coordinator request of kind %d is not known", kind)
 }
 
-// confirm asks a majority whether this member leads. Raft leaves such a question unanswered when it stops: Close waits
-// for those that have been asked.
+// confirm asks a majority whether this member leads.
 func (c *Coordinator) confirm() error {
-	c.asking.RLock()
-	defer c.asking.RUnlock()
-	if c.ctx.Err() != nil {
-		return ErrClosed
-	}
-	if err := c.raft.VerifyLeader().Error(); err != nil {
+	err := c.ask(func() error { return c.raft.VerifyLeader().Error() })
+	if err != nil && !errors.Is(err, ErrClosed) {
 		return fmt.Errorf("%w: %w", ErrNotLeader, err)
 	}
-	return nil
+	return err
+}
+
+// ask waits for an answer of Raft. What waits in one of Raft's queues when it stops is never answered, so that Close waits
+// for all who ask before it stops Raft. That is not for long: without a majority Raft gives up when its lease ends.
+func (c *Coordinator) ask(f func() error) error {
+	c.askMu.Lock()
+	if c.ctx.Err() != nil {
+		c.askMu.Unlock()
+		return ErrClosed
+	}
+	c.asking.Add(1)
+	c.askMu.Unlock()
+	defer c.asking.Done()
+	return f()
+}
+
+// lastAnswers keeps new questions from being asked, and waits for the answers to the others; it ends every loop.
+func (c *Coordinator) lastAnswers() {
+	c.askMu.Lock()
+	c.stop()
+	c.askMu.Unlock()
+	done := make(chan struct{})
+	go func() { c.asking.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(answerLimit): // a disk that hangs
+		c.log.Warn("raft did not answer in time", "member", c.cfg.Self.ID)
+	}
 }
 
 // leaderRequest asks the leader, wherever it is, until it has answered or ctx ends: a leader that does not answer may be

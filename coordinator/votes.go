@@ -52,7 +52,7 @@ func (c *Coordinator) balanceVotes(p *membership.Placement) {
 		}
 	}
 	if next != nil && wantedVotes(voters, could, c.cfg.MaxVoters) > voters {
-		err := c.raft.AddVoter(next.ID, next.Address, 0, queueTimeout).Error()
+		err := c.ask(func() error { return c.raft.AddVoter(next.ID, next.Address, 0, queueTimeout).Error() })
 		c.warn("give "+string(next.ID)+" a vote", err)
 		c.votes.looked = time.Time{} // an even number should not last
 	}
