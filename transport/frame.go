@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"io"
 	"net"
+	"slices"
 	"time"
 )
 
@@ -116,7 +117,8 @@ func (fr *frameReader) next() (frame, error) {
 	buf := fr.buf[:0]
 	for len(buf) < n {
 		old := len(buf)
-		buf = append(buf, make([]byte, min(n-old, readStep))...)
+		step := min(n-old, max(readStep, min(cap(buf)-old, writeStep))) // larger where memory was taken before
+		buf = slices.Grow(buf, step)[:old+step]
 		if err := fr.fill(buf[old:]); err != nil {
 			return frame{}, short(err)
 		}

@@ -114,6 +114,7 @@ func (p *pipe) take(tick <-chan time.Time, dead <-chan struct{}) (data []byte, c
 			return data, false
 		}
 		p.sleep = true
+		p.shrink()
 		p.mu.Unlock()
 		select {
 		case <-p.wake:
@@ -140,12 +141,19 @@ func (p *pipe) awake() {
 
 // give returns a buffer for the next queue.
 func (p *pipe) give(b []byte) {
-	if cap(b) > 1<<20 {
-		return
-	}
 	p.mu.Lock()
 	p.spare = b[:0]
 	p.mu.Unlock()
+}
+
+// shrink lets large buffers go when there is nothing to send. The caller holds mu.
+func (p *pipe) shrink() {
+	if cap(p.spare) > keepBytes {
+		p.spare = nil
+	}
+	if cap(p.queue) > keepBytes {
+		p.queue = nil
+	}
 }
 
 func (p *pipe) run() {

@@ -67,6 +67,7 @@ const (
 	dialSoon     = time.Second      // how long what is queued waits for the first connection
 	dialRefused  = 60 * time.Second // after a refusal that will not change soon
 	queueBytes   = 8 << 20          // of one member and lane
+	keepBytes    = 1 << 20          // of an empty queue's memory
 	maxUnknown   = 64               // connections that have not said HELLO yet
 	maxConns     = 4096
 	maxRequests  = 64              // of one control connection at once; more wait at the caller
@@ -149,14 +150,12 @@ func (t *Transport) Close() error {
 		return nil
 	}
 	t.closed = true
-	conns := make([]net.Conn, 0, len(t.conns))
-	for c := range t.conns {
-		conns = append(conns, c)
-	}
+	conns := t.conns
+	t.conns = map[net.Conn]struct{}{}
 	t.mu.Unlock()
 	t.stop()
 	err := t.cfg.Listener.Close()
-	for _, c := range conns {
+	for c := range conns {
 		c.Close()
 	}
 	t.wg.Wait()
