@@ -23,9 +23,10 @@
 //	REFUSED  magic "CMLX" | code (2) | length (2) | text | CRC-32C of all before (4)
 //
 // The listener answers with the protocol it chose as lowest and highest, and with the class that was asked for. What is no
-// HELLO is answered REFUSED with code 8. At most 64 connections may be without a HELLO; more are closed at once. Two cluster ids that differ are refused; an
-// empty one (not formed yet) may only open raft and control connections. Equal placement versions with different ring
-// digests are refused loudly: the two would place keys differently.
+// HELLO is answered REFUSED with code 8. At most 64 connections may be without a HELLO; more are closed at once.
+//
+// Two cluster ids that differ are refused; an empty one (not formed yet) may only open raft and control connections. Equal
+// placement versions with different ring digests are refused loudly: the two would place keys differently.
 //
 // # Frames
 //
@@ -35,10 +36,13 @@
 // the class's limit (control 1 MiB, others 8 MiB) before memory is taken, and memory follows the bytes that arrive. A
 // request's payload begins with the milliseconds that are left of its deadline (4); an error response is a code (2) and
 // a text of at most 16 KiB. A correlation may not be used again while its request is being answered. A listener answers
-// at most 256 requests of one connection at once and refuses more. Zero bytes must be zero, nothing may follow a payload. A frame that breaks a rule closes its connection.
+// at most 256 requests of one connection at once and refuses more. Zero bytes must be zero, nothing may follow a payload.
+// A frame that breaks a rule closes its connection.
 //
 // Except on raft connections, the dialer pings every 15 seconds and the listener answers pong; a connection on which
 // nothing arrives for 45 seconds is dead, and so is one that takes less than 256 KiB of what is written in 10 seconds. The
-// dialer closes a control connection that had no request for 45 seconds. Delivery of one-way frames is at most once, in order for each member and lane; what was queued when a connection failed is lost, and [Handler.OnPeerDown]
-// says so.
+// dialer closes a control connection that had no request for 45 seconds.
+//
+// Delivery of one-way frames is at most once, in order for each member and lane; what was queued when a connection failed
+// is lost, and for the lane messages [Handler.OnPeerDown] says so.
 package transport

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net/url"
@@ -10,26 +11,39 @@ import (
 	"time"
 )
 
+// The targets below get each input as it is, and once more with its lengths and checksums made right: a fuzzer does not
+// find those by itself, and would never see what is behind them.
+
 func FuzzHello(f *testing.F) {
 	for _, b := range samples() {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		h, err := parseHello(b)
-		if err == nil && !bytes.Equal(h.append(nil), b) {
-			t.Fatalf("%x was read as %+v, which is written as %x", b, h, h.append(nil))
-		}
-		if err != nil && !errors.Is(err, ErrFrame) {
-			t.Fatalf("parse: %v", err)
-		}
-		r, rerr := readHello(bytes.NewReader(b))
-		if err == nil && (rerr != nil || r != h) {
-			t.Fatalf("parsed %+v, but read %+v, %v", h, r, rerr)
-		}
-		if rerr != nil && !errors.Is(rerr, ErrFrame) && rerr != io.EOF && rerr != io.ErrUnexpectedEOF {
-			t.Fatalf("read: %v", rerr)
+		tryHello(t, b)
+		if len(b) >= helloFixed && len(b) < maxHello {
+			b = bytes.Clone(b)
+			binary.BigEndian.PutUint16(b[8:], uint16(len(b)-helloFixed+4))
+			copy(b, helloMagic)
+			tryHello(t, sealed(b))
 		}
 	})
+}
+
+func tryHello(t *testing.T, b []byte) {
+	h, err := parseHello(b)
+	if err == nil && !bytes.Equal(h.append(nil), b) {
+		t.Fatalf("%x was read as %+v, which is written as %x", b, h, h.append(nil))
+	}
+	if err != nil && !errors.Is(err, ErrFrame) {
+		t.Fatalf("parse: %v", err)
+	}
+	r, rerr := readHello(bytes.NewReader(b))
+	if err == nil && (rerr != nil || r != h) {
+		t.Fatalf("parsed %+v, but read %+v, %v", h, r, rerr)
+	}
+	if rerr != nil && !errors.Is(rerr, ErrFrame) && rerr != io.EOF && rerr != io.ErrUnexpectedEOF {
+		t.Fatalf("read: %v", rerr)
+	}
 }
 
 func FuzzAnswer(f *testing.F) {
@@ -37,14 +51,27 @@ func FuzzAnswer(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		h, err := readAnswer(bytes.NewReader(b))
-		if err == nil && !bytes.HasPrefix(b, h.append(nil)) {
-			t.Fatalf("%x was read as %+v", b, h)
-		}
-		if err != nil && !refusal(err) && err != io.EOF && err != io.ErrUnexpectedEOF {
-			t.Fatal(err)
+		tryAnswer(t, b)
+		if len(b) >= 8 {
+			b = bytes.Clone(b[:min(len(b), 8+maxReason)])
+			binary.BigEndian.PutUint16(b[6:], uint16(len(b)-8))
+			copy(b, refusedMagic)
+			if !refusal(tryAnswer(t, sealed(b))) {
+				t.Fatalf("%x is no refusal", b)
+			}
 		}
 	})
+}
+
+func tryAnswer(t *testing.T, b []byte) error {
+	h, err := readAnswer(bytes.NewReader(b))
+	if err == nil && !bytes.HasPrefix(b, h.append(nil)) {
+		t.Fatalf("%x was read as %+v", b, h)
+	}
+	if err != nil && !refusal(err) && err != io.EOF && err != io.ErrUnexpectedEOF {
+		t.Fatal(err)
+	}
+	return err
 }
 
 func FuzzFrame(f *testing.F) {
@@ -53,25 +80,39 @@ func FuzzFrame(f *testing.F) {
 	}
 	f.Add(append(samples()["ping"], samples()["request"]...))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		fr, rest := reader(b, 1<<16), b
-		for {
-			x, err := fr.next()
-			if cap(fr.buf) > 2*len(b)+2*readStep {
-				t.Fatalf("%d bytes taken for an input of %d", cap(fr.buf), len(b))
-			}
-			if err != nil {
-				if !errors.Is(err, ErrFrame) && err != io.EOF && err != io.ErrUnexpectedEOF {
-					t.Fatal(err)
-				}
-				return
-			}
-			again := appendFrame(nil, x)
-			if !bytes.HasPrefix(rest, again) {
-				t.Fatalf("%+v was read from %x, but is written as %x", x, rest, again)
-			}
-			rest = rest[len(again):]
+		tryFrames(t, b)
+		if len(b) < headerSize || len(b) > headerSize+fuzzLimit {
+			return
+		}
+		b = bytes.Clone(b)
+		endFrame(b, 0)
+		lawful := b[1] <= uint8(pong) && b[2] == 0 && b[3] == 0
+		if got := tryFrames(t, append(b, b...)); lawful != (got == 2) {
+			t.Fatalf("%x was read %d times", b, got)
 		}
 	})
+}
+
+const fuzzLimit = 1 << 16
+
+func tryFrames(t *testing.T, b []byte) (count int) {
+	for fr, rest := reader(b, fuzzLimit), b; ; count++ {
+		x, err := fr.next()
+		if cap(fr.buf) > 2*len(b)+2*readStep {
+			t.Fatalf("%d bytes taken for an input of %d", cap(fr.buf), len(b))
+		}
+		if err != nil {
+			if !errors.Is(err, ErrFrame) && err != io.EOF && err != io.ErrUnexpectedEOF {
+				t.Fatal(err)
+			}
+			return count
+		}
+		again := appendFrame(nil, x)
+		if !bytes.HasPrefix(rest, again) {
+			t.Fatalf("%+v was read from %x, but is written as %x", x, rest, again)
+		}
+		rest = rest[len(again):]
+	}
 }
 
 func FuzzControl(f *testing.F) {

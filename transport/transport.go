@@ -337,7 +337,8 @@ func (t *Transport) examine(conn net.Conn, self Identity, h hello, answers bool)
 	return t.cfg.Handler.Admit(peer, class)
 }
 
-// dial opens a connection and shakes hands. member is who must answer, "" for anybody.
+// dial opens a connection and shakes hands. member is who must answer, "" for anybody. ctx comes from the Transport's own:
+// Close closes what is tracked, so a handshake needs only its deadline.
 func (t *Transport) dial(ctx context.Context, addr string, class Class, member string) (net.Conn, net.Conn, hello, error) {
 	ctx, done := context.WithTimeout(ctx, helloTimeout)
 	defer done()
@@ -362,8 +363,6 @@ func (t *Transport) dial(ctx context.Context, addr string, class Class, member s
 func (t *Transport) greet(ctx context.Context, raw net.Conn, class Class, member string) (net.Conn, hello, error) {
 	end, _ := ctx.Deadline()
 	raw.SetDeadline(end)
-	stop := context.AfterFunc(ctx, func() { raw.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
 	conn := raw
 	if t.client != nil {
 		tc := tls.Client(raw, t.client)
@@ -391,9 +390,6 @@ func (t *Transport) greet(ctx context.Context, raw net.Conn, class Class, member
 	}
 	if err := t.examine(conn, self, h, true); err != nil {
 		return nil, h, err
-	}
-	if !stop() {
-		return nil, h, context.Cause(ctx)
 	}
 	raw.SetDeadline(time.Time{})
 	return conn, h, nil
