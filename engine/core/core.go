@@ -50,10 +50,8 @@ func (l Limits) withDefaults() Limits {
 }
 
 const (
-	// bootBits of an epoch's number say which run of its member it is of. They come last: a run that has to go beyond
-	// what another member used must not meet the numbers of its own next run.
-	bootBits = 20
-	opShift  = 40
+	// opShift leaves 2^40 operations to one run of a member.
+	opShift = 40
 	// maxParked bounds the messages of newer placements that wait until this member has caught up. What does not fit is
 	// dropped; its sender sends it again.
 	maxParked = 8192
@@ -68,6 +66,7 @@ type Core struct {
 	number uint64 // last epoch number
 
 	view  *viewRings
+	gen   uint64       // grows with each view by which keys may be placed elsewhere
 	hist  []*viewRings // adopted views, oldest first, the present one last
 	floor Epoch        // every key's promise is at least this
 
@@ -170,9 +169,10 @@ func (c *Core) note(what string, k Key, peer, text string) {
 	c.emit(&Note{What: what, Key: k, Peer: peer, Text: text})
 }
 
-// nextNumber gives the next number for an epoch: above all that this run has used and been shown, and of no other run.
+// nextNumber gives the next number for an epoch: above all that this run has used and been shown, and of no other run. The
+// run comes last in it: one that has to go beyond what another member used must not meet the numbers of its own next run.
 func (c *Core) nextNumber() uint64 {
-	c.number = (c.number>>bootBits+1)<<bootBits | c.cfg.Boot&(1<<bootBits-1)
+	c.number = EpochNumber(CountOf(c.number)+1, c.cfg.Boot)
 	return c.number
 }
 

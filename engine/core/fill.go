@@ -465,7 +465,7 @@ func (c *Core) fetchWants(f *session) {
 			continue
 		}
 		keep = append(keep, s)
-		if c.answers(f, s) < c.enough(f, c.place(s).s) {
+		if c.answers(f, s) < c.enough(f, c.place(s).s) || c.comes(f, s) {
 			continue
 		}
 		from := s.want.from[s.want.tries%len(s.want.from)]
@@ -481,6 +481,15 @@ func (c *Core) fetchWants(f *session) {
 		src.fetch, src.fetchT = c.nextOp(), c.now
 		c.send(id, &Fetch{Session: f.id, Seq: src.fetch, Keys: ask[id]})
 	}
+}
+
+// bringWait is how long a source that is asked is waited for before the pages that it would bring are fetched elsewhere.
+const bringWait = 300 * ms
+
+// comes says whether the source that brings a key's pages is on its way to the key.
+func (c *Core) comes(f *session, s *slot) bool {
+	src := f.sources[c.bringer(s, c.cfg.Self, f.mode)]
+	return src != nil && !src.done && src.passes == 0 && src.from <= s.key && src.seq != 0 && c.now-src.sent < bringWait
 }
 
 func (c *Core) fetched(m Message, b *Fetched) {

@@ -73,19 +73,23 @@ func (c *Core) needs(s *slot, to string, mode PullMode) bool {
 	return slices.Contains(p.coming, to) && (!slices.Contains(p.s, to) || len(p.coming) < len(p.s))
 }
 
-// brings says whether this source sends the pages of a key along with its index entry: one of the sources does.
-func (c *Core) brings(s *slot, to string, mode PullMode) bool {
+// bringer names the source that sends the pages of a key along with its index entry, "" if none does: the others send
+// the entry alone.
+func (c *Core) bringer(s *slot, to string, mode PullMode) string {
 	p := c.place(s)
 	if mode == PullSwitch && slices.Contains(p.s, to) {
-		return false // it holds a copy already: mostly the stamps agree
+		return "" // it holds a copy already: mostly the stamps agree
 	}
-	var up []string
+	up := make([]string, 0, 8)
 	for _, id := range p.s {
 		if m, ok := c.view.v.Member(id); ok && id != to && !m.Down && !m.Refilling {
 			up = append(up, id)
 		}
 	}
-	return len(up) > 0 && up[mix(uint64(s.key))%uint64(len(up))] == c.cfg.Self
+	if len(up) == 0 {
+		return ""
+	}
+	return up[mix(uint64(s.key))%uint64(len(up))]
 }
 
 func (c *Core) entry(s *slot, pages bool) Entry {
@@ -142,7 +146,7 @@ func (c *Core) pullRange(to string, b *Pull, ans *Pulled) {
 		if !c.needs(s, to, b.Mode) || s.seq <= since && c.walked(s, to) {
 			return true
 		}
-		e := c.entry(s, !s.stamp.IsZero() && c.brings(s, to, b.Mode))
+		e := c.entry(s, !s.stamp.IsZero() && c.bringer(s, to, b.Mode) == c.cfg.Self)
 		bytes += entryOverhead + pageBytes(e.Pages)
 		ans.Entries = append(ans.Entries, e)
 		return true

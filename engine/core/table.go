@@ -21,7 +21,7 @@ type slot struct {
 	act *activation
 
 	placed   placed
-	placedAt uint64 // revision+1 of the view that placed was computed for
+	placedAt uint64 // generation of views that placed was computed for; 0: never
 
 	// one holds the sources that answered for this key alone, within the fill session oneOf.
 	one   []string

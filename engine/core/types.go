@@ -27,6 +27,18 @@ type Epoch struct {
 	Member          string
 }
 
+// An epoch's number is a count and, in its last bits, which run of the member it is of.
+const bootBits = 20
+
+// EpochNumber makes the number of a count and a run; CountOf and RunOf take it apart.
+func EpochNumber(count, run uint64) uint64 { return count<<bootBits | run&(1<<bootBits-1) }
+
+// CountOf is described at EpochNumber.
+func CountOf(number uint64) uint64 { return number >> bootBits }
+
+// RunOf is described at EpochNumber.
+func RunOf(number uint64) uint64 { return number & (1<<bootBits - 1) }
+
 // Less orders epochs.
 func (e Epoch) Less(o Epoch) bool {
 	if e.Version != o.Version {

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"maps"
 	"slices"
 
 	"chainmail/ring"
@@ -14,6 +15,8 @@ type viewRings struct {
 	self       MemberInfo
 	// jump says that versions between this view and the one before it were not seen here: each key counts as changed.
 	jump bool
+	// sameRuns says that all members are of the same incarnations as in the view before.
+	sameRuns bool
 }
 
 // placed is where one key is at a view.
@@ -105,12 +108,15 @@ func (vr *viewRings) owner(s []string) string {
 	return ""
 }
 
-// sameSets says whether a key has the same sets with the same incarnations at two views.
+// sameSets says whether a key has the same sets with the same incarnations at a view and the one before it.
 func sameSets(a, b *viewRings, t ring.Token, n int) bool {
 	as, asn := a.sets(t, n)
 	bs, bsn := b.sets(t, n)
-	if !slices.Equal(as, bs) || !slices.Equal(asn, bsn) {
+	if !equalSets(as, bs) || !equalSets(asn, bsn) {
 		return false
+	}
+	if a.sameRuns {
+		return true
 	}
 	for _, set := range [2][]string{as, asn} {
 		for _, id := range set {
@@ -124,9 +130,26 @@ func sameSets(a, b *viewRings, t ring.Token, n int) bool {
 	return true
 }
 
+// equalSets compares two sets, which are often the same slice of a ring's table.
+func equalSets(a, b []string) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) || slices.Equal(a, b)
+}
+
+// quiet says whether nothing that this member acts on differs between two views: another report has come in, or a change
+// was submitted that has not begun. Most revisions are such.
+func quiet(old, v *View) bool {
+	return old.Version == v.Version && old.Rate == v.Rate && old.Streams == v.Streams && slices.Equal(old.Members, v.Members) &&
+		maps.Equal(old.Replicas, v.Replicas) && slices.Equal(old.Target, v.Target)
+}
+
+// sameRuns says whether all members of both views are of the same incarnations.
+func sameRuns(a, b *View) bool {
+	return slices.EqualFunc(a.Members, b.Members, func(x, y MemberInfo) bool { return x.ID == y.ID && x.Incarnation == y.Incarnation })
+}
+
 // place computes where a slot's key is now.
 func (c *Core) place(s *slot) *placed {
-	if s.placedAt == c.view.v.Revision+1 {
+	if s.placedAt == c.gen {
 		return &s.placed
 	}
 	n := c.view.v.replicas(s.id.Type)
@@ -134,8 +157,13 @@ func (c *Core) place(s *slot) *placed {
 	p.s, p.sn = c.view.sets(s.key, n)
 	p.coming = c.view.next.Replicas(s.key, n)
 	p.owner = c.view.owner(p.s)
-	p.fence = c.fence(s.key, n)
-	s.placedAt = c.view.v.Revision + 1
+	switch k := len(c.hist); {
+	case s.placedAt != 0 && s.placedAt+1 == c.gen && k > 1 && !c.hist[k-1].jump && (c.hist[k-1].v.Version == c.hist[k-2].v.Version || sameSets(c.hist[k-1], c.hist[k-2], s.key, n)):
+		// as it was for the view before
+	default:
+		p.fence = c.fence(s.key, n)
+	}
+	s.placedAt = c.gen
 	return p
 }
 
@@ -179,8 +207,14 @@ func (c *Core) adopt(v *View) {
 		c.note("placement has no ring", Key{}, "", err.Error())
 		return
 	}
+	if old != nil && quiet(old.v, v) {
+		old.v = v // the rings, and all that was derived from them, are the same
+		return
+	}
 	vr.jump = old != nil && v.Version > old.v.Version+1
+	vr.sameRuns = old != nil && sameRuns(old.v, v)
 	c.view = vr
+	c.gen++
 	c.hist = append(c.hist, vr)
 	if len(c.hist) > maxHist {
 		c.hist = slices.Delete(c.hist, 0, len(c.hist)-maxHist)

@@ -249,25 +249,64 @@ func (c *coder) pages(ps *[]core.Page, around core.Stamp) {
 	}
 }
 
-func (c *coder) meta(m *core.CopyMeta) {
+// Bits of an entry's first byte.
+const (
+	entryPromised uint8 = 1 << iota // the promise is the stamp's epoch
+	entryNoStamp                    // never written: the promise alone follows
+	entryPages                      // pages follow
+	entrySame                       // version, member and run of the epoch are those of the entry before
+	entryBits     = 1<<iota - 1
+)
+
+// entryFlags gives the byte for an entry after one with the epoch prev.
+func entryFlags(e *core.Entry, prev core.Epoch) uint8 {
 	var f uint8
-	if m.Promised == m.Stamp.Epoch {
-		f |= 1
+	first := e.Meta.Stamp.Epoch
+	if e.Meta.Stamp.IsZero() {
+		f, first = entryNoStamp, e.Meta.Promised
+	} else if e.Meta.Promised == first {
+		f = entryPromised
 	}
-	if m.Stamp.IsZero() {
-		f |= 2
+	if e.Has {
+		f |= entryPages
 	}
+	if first.Version == prev.Version && first.Member == prev.Member && core.RunOf(first.Number) == core.RunOf(prev.Number) {
+		f |= entrySame
+	}
+	return f
+}
+
+// entry writes a copy of a key against the one before: most copies of a range were written by few members at one version.
+func (c *coder) entry(e *core.Entry, prev *core.Epoch) {
+	c.key(&e.Key)
+	f := entryFlags(e, *prev)
 	c.u8(&f)
-	if f > 3 {
-		c.fail(ErrCorrupt)
+	first := &e.Meta.Stamp.Epoch
+	if f&entryNoStamp != 0 {
+		first = &e.Meta.Promised
 	}
-	if f&2 == 0 {
-		c.stamp(&m.Stamp)
-	}
-	if f&1 == 0 {
-		c.epoch(&m.Promised)
+	if f&entrySame != 0 {
+		count := core.CountOf(first.Number)
+		c.uv(&count)
+		*first = core.Epoch{Version: prev.Version, Number: core.EpochNumber(count, core.RunOf(prev.Number)), Member: prev.Member}
 	} else {
-		m.Promised = m.Stamp.Epoch
+		c.epoch(first)
+	}
+	if f&entryNoStamp == 0 {
+		c.uv(&e.Meta.Stamp.Seq)
+		if f&entryPromised == 0 {
+			c.epoch(&e.Meta.Promised)
+		} else {
+			e.Meta.Promised = e.Meta.Stamp.Epoch
+		}
+	}
+	e.Has = f&entryPages != 0
+	if f&^entryBits != 0 || c.dec && c.err == nil && f != entryFlags(e, *prev) {
+		c.fail(ErrCorrupt) // there is one way to write an entry
+	}
+	*prev = *first
+	if e.Has {
+		c.pages(&e.Pages, e.Meta.Stamp)
 	}
 }
 
@@ -276,14 +315,9 @@ func (c *coder) entries(es *[]core.Entry) {
 	if c.dec && n > 0 {
 		*es = make([]core.Entry, n)
 	}
+	var prev core.Epoch
 	for i := 0; i < n && c.err == nil; i++ {
-		e := &(*es)[i]
-		c.key(&e.Key)
-		c.meta(&e.Meta)
-		c.flag(&e.Has)
-		if e.Has {
-			c.pages(&e.Pages, e.Meta.Stamp)
-		}
+		c.entry(&(*es)[i], &prev)
 	}
 }
 
