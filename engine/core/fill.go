@@ -489,7 +489,7 @@ const bringWait = 300 * ms
 // comes says whether the source that brings a key's pages is on its way to the key.
 func (c *Core) comes(f *session, s *slot) bool {
 	src := f.sources[c.bringer(s, c.cfg.Self, f.mode)]
-	return src != nil && !src.done && src.passes == 0 && src.from <= s.key && src.seq != 0 && c.now-src.sent < bringWait
+	return src != nil && !src.done && src.passes == 0 && src.from <= s.key && src.why == "" && (src.seq == 0 || c.now-src.sent < bringWait)
 }
 
 func (c *Core) fetched(m Message, b *Fetched) {

@@ -75,9 +75,8 @@ func (c *Core) tickSweep() {
 
 func (c *Core) inRings(s *slot) bool {
 	p := c.place(s)
-	n := c.view.v.replicas(s.id.Type)
 	return slices.Contains(p.s, c.cfg.Self) || slices.Contains(p.coming, c.cfg.Self) ||
-		slices.Contains(c.view.target.Replicas(s.key, n), c.cfg.Self)
+		c.view.target != c.view.next && slices.Contains(c.view.target.Replicas(s.key, c.view.replicas(s.id.Type)), c.cfg.Self)
 }
 
 // sweepSlot looks at one copy and says how many activations it started.

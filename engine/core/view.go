@@ -17,6 +17,9 @@ type viewRings struct {
 	jump bool
 	// sameRuns says that all members are of the same incarnations as in the view before.
 	sameRuns bool
+	// lastType has lastN replicas: most questions in a row are about keys of one type.
+	lastType string
+	lastN    int
 }
 
 // placed is where one key is at a view.
@@ -75,6 +78,14 @@ func (v *View) replicas(typ string) int {
 		return n
 	}
 	return max(1, v.Replicas[""])
+}
+
+// replicas gives the replica count of an actor type.
+func (vr *viewRings) replicas(typ string) int {
+	if vr.lastN == 0 || vr.lastType != typ {
+		vr.lastType, vr.lastN = typ, vr.v.replicas(typ)
+	}
+	return vr.lastN
 }
 
 // counts lists the replica counts in use, ascending.
@@ -152,7 +163,7 @@ func (c *Core) place(s *slot) *placed {
 	if s.placedAt == c.gen {
 		return &s.placed
 	}
-	n := c.view.v.replicas(s.id.Type)
+	n := c.view.replicas(s.id.Type)
 	p := &s.placed
 	p.s, p.sn = c.view.sets(s.key, n)
 	p.coming = c.view.next.Replicas(s.key, n)
