@@ -62,7 +62,7 @@ func TestPlanChecks(t *testing.T) {
 		}
 	}
 	running := with(p, membership.Command{Change: &membership.ChangeCommand{Add: []string{"e"}}})
-	refilling := with(with(p, down("d")), membership.Command{Register: &membership.Register{Member: membership.Member{ID: "b", Incarnation: 2, Address: addrOf("b"), Weight: 1}}})
+	refilling := with(with(p, down("d")), membership.Command{Register: &membership.Register{Member: membership.Member{ID: "b", Incarnation: 2, Address: addrOf("b"), Weight: 1}, Seen: 1}})
 	for _, x := range []struct {
 		fails string
 		p     *membership.Placement

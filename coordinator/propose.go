@@ -223,5 +223,6 @@ func (c *Coordinator) Report(ctx context.Context, rs []membership.Report) error 
 func (c *Coordinator) Register(ctx context.Context, incarnation uint64) error {
 	m := c.cfg.Self
 	m.Incarnation = incarnation
-	return c.order(ctx, "register member "+m.ID, membership.Command{Register: &membership.Register{Member: m}})
+	listed, _ := c.Placement().Member(m.ID)
+	return c.order(ctx, "register member "+m.ID, membership.Command{Register: &membership.Register{Member: m, Seen: listed.Incarnation}})
 }

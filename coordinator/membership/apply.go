@@ -29,7 +29,7 @@ func dispatch(p *Placement, c Command) Result {
 	case c.Init != nil:
 		return p.init(*c.Init)
 	case c.Register != nil:
-		return p.register(c.Register.Member)
+		return p.register(c.Register.Member, c.Register.Seen)
 	case c.Change != nil:
 		return p.change(*c.Change, c.At)
 	case len(c.Report) > 0:
@@ -115,7 +115,7 @@ func (p *Placement) ban(id string, inc uint64) {
 	}
 }
 
-func (p *Placement) register(m Member) Result {
+func (p *Placement) register(m Member, seen uint64) Result {
 	switch {
 	case m.ID == "" || m.Incarnation == 0 || m.Address == "":
 		return invalid("member %q registers without an id, an incarnation or an address", m.ID)
@@ -137,11 +137,14 @@ func (p *Placement) register(m Member) Result {
 		p.Members = slices.Insert(slices.Clone(p.Members), i, m)
 		return Result{}
 	}
-	return p.reregister(i, m)
+	return p.reregister(i, m, seen)
 }
 
-func (p *Placement) reregister(i int, m Member) Result {
+func (p *Placement) reregister(i int, m Member, seen uint64) Result {
 	old := p.Members[i]
+	if old.Incarnation != m.Incarnation && old.Incarnation != seen {
+		return Result{Code: ErrStale, Text: fmt.Sprintf("member %s registers incarnation %x after %x, but %x is listed; look again", m.ID, m.Incarnation, seen, old.Incarnation)}
+	}
 	inSets := In(p.Base, m.ID) || In(p.Next, m.ID) || In(p.Target, m.ID)
 	if inSets && (old.Zone != m.Zone || old.Weight != m.Weight) {
 		return invalid("member %s is on the ring with zone %q and weight %d; remove it before it comes back with %q and %d", m.ID, old.Zone, old.Weight, m.Zone, m.Weight)

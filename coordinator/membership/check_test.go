@@ -70,8 +70,9 @@ func fork(t failer, p, next membership.Placement) {
 		}
 		others = append(others, membership.Command{Report: []membership.Report{{Member: m.ID, Incarnation: m.Incarnation, Step: p.Step, What: what}}})
 		others = append(others, membership.Command{Pins: []membership.Pin{{Member: m.ID, Type: "fork", Keys: 1}}})
+		seen := m.Incarnation
 		m.Incarnation += 1000
-		others = append(others, membership.Command{Register: &membership.Register{Member: m}})
+		others = append(others, membership.Command{Register: &membership.Register{Member: m, Seen: seen}})
 	}
 	for _, c := range others {
 		membership.Apply(p, c)

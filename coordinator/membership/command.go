@@ -35,6 +35,9 @@ type Init struct {
 // refilling; of a member that is only in Next it starts that member's filling anew; a banned incarnation is refused.
 type Register struct {
 	Member Member // ID, Incarnation, Address, HTTP, Zone, Weight, NonVoter are read
+	// Seen is the incarnation of the member that the process saw in the log, 0 for none. If the log lists neither it nor
+	// the new one, the process is an older one whose command came late: it must not take the place of the one that runs.
+	Seen uint64
 }
 
 // ChangeCommand submits a change. With Retarget it may take the place of the running one.

@@ -121,10 +121,15 @@ func (l *log) register() membership.Command {
 	id := l.member()
 	m := membership.Member{ID: id, Incarnation: rapid.Uint64Range(1, 4).Draw(l.t, "incarnation"), Address: id + ":1", Weight: rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(l.t, "weight"),
 		Zone: rapid.SampledFrom([]string{"", "", "z"}).Draw(l.t, "zone")}
-	if old, ok := l.p.Member(id); ok && rapid.Bool().Draw(l.t, "same place") {
+	old, ok := l.p.Member(id)
+	if ok && rapid.Bool().Draw(l.t, "same place") {
 		m.Zone, m.Weight = old.Zone, old.Weight
 	}
-	return membership.Command{Register: &membership.Register{Member: m}}
+	seen := old.Incarnation
+	if rapid.IntRange(0, 7).Draw(l.t, "late") == 0 {
+		seen = rapid.Uint64Range(0, 4).Draw(l.t, "seen")
+	}
+	return membership.Command{Register: &membership.Register{Member: m, Seen: seen}}
 }
 
 func (l *log) change() *membership.ChangeCommand {

@@ -123,7 +123,8 @@ func (s *story) command() (c membership.Command, known bool) {
 		id := s.text("m")
 		m := membership.Member{ID: id, Incarnation: s.number("inc", 1), Address: id + ":8621", Zone: s.text("zone"), Weight: int(s.number("weight", 1))}
 		s.d.MaybeScanArgs(s.t, "addr", &m.Address)
-		c.Register = &membership.Register{Member: m}
+		listed, _ := s.p.Member(id)
+		c.Register = &membership.Register{Member: m, Seen: s.number("seen", listed.Incarnation)}
 	case "change":
 		c.Change = &membership.ChangeCommand{Add: s.list("add"), Remove: s.list("remove"), ExpectVersion: s.number("expect", 0), Key: s.text("key"),
 			Retarget: s.d.HasArg("retarget"), By: s.text("by")}

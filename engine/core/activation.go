@@ -36,6 +36,8 @@ type activation struct {
 	batch     batch  // executed, not sent
 	round     *round // sent, not committed
 
+	missed bool // a replica has not agreed to the last commit yet
+
 	ending    string // not "": why it ends as soon as nothing is under way
 	releasers []releaser
 	used      Time
@@ -407,6 +409,9 @@ func (c *Core) idle(a *activation) {
 		return
 	}
 	if a.state == active && len(a.mailbox) == 0 && a.executing == nil && a.round == nil && a.batch.empty() {
+		if a.missed {
+			c.startRepair(a.slot)
+		}
 		c.end(a, "idle")
 		return
 	}

@@ -145,7 +145,7 @@ func (c *Core) roundAnswer(from string, k Key, op uint64, code Code, promised Ep
 		return
 	}
 	if a.round == nil {
-		c.caughtUp(a, from, code)
+		c.agreed(a, from, code)
 		return
 	}
 	if x, ok := a.answers[from]; ok && x.code == CodeOK {
@@ -174,8 +174,14 @@ func (c *Core) committed(a *activation) {
 		x.result.Stamp = r.stamp
 		c.answer(x.held, x.result)
 	}
+	all := c.caughtUp(a, "", CodeOK)
+	if r.commit {
+		a.missed = !all
+	} else if a.missed { // the confirmation has taken the place of the commit's answers
+		c.startRepair(a.slot)
+	}
 	c.pump(a)
-	if c.acts[a.id] == a && a.round == nil && !c.caughtUp(a, "", CodeOK) && r.commit {
+	if c.acts[a.id] == a && a.round == nil && a.missed && r.commit {
 		c.wake(a, repairFirst)
 	}
 }
@@ -200,6 +206,13 @@ func (c *Core) caughtUp(a *activation, from string, code Code) bool {
 	delete(c.byOp, a.op)
 	a.op = 0
 	return true
+}
+
+// agreed notes that every replica has the last commit.
+func (c *Core) agreed(a *activation, from string, code Code) {
+	if c.caughtUp(a, from, code) {
+		a.missed = false
+	}
 }
 
 // repair gives the last committed state to the replicas that have not said that they hold it.

@@ -22,6 +22,7 @@ type sweepState struct {
 	skipped bool // the walk passed copies that could not be offered or started yet: another follows as soon as there is room
 	open    map[Key]*slot
 	out     map[string]*offerBatch // to be sent, by member
+	back    map[string]bool        // members that were down and are not: they may have missed commits
 }
 
 // offer is a copy that is being handed over.
@@ -31,6 +32,7 @@ type offer struct {
 	sent   Time
 	acked  []string // members that hold the stamp or a newer one
 	purge  bool     // a delete that all must hold, not a copy to drop
+	repair bool     // a copy that stays here, for members that may have missed it
 	fence  uint64   // of the key when the offer was made
 	reason string
 }
@@ -53,10 +55,14 @@ func (c *Core) tickSweep() {
 	if w.open == nil {
 		w.open = map[Key]*slot{}
 		w.out = map[string]*offerBatch{}
+		w.back = map[string]bool{}
 	}
 	if w.bucket >= 1<<bucketBits {
 		if w.again == 0 {
 			w.left, w.again = w.orphans, c.now+sweepAgain
+			if !w.skipped {
+				clear(w.back)
+			}
 		}
 		if c.now >= w.again || w.skipped && len(w.open) <= offersOpen/2 && c.held < c.cfg.Limits.Held {
 			w.restart()
@@ -79,6 +85,40 @@ func (c *Core) inRings(s *slot) bool {
 		c.view.target != c.view.next && slices.Contains(c.view.target.Replicas(s.key, c.view.replicas(s.id.Type)), c.cfg.Self)
 }
 
+// returned notes who came back between two views. What they missed is offered to them in the walk that follows.
+func (c *Core) returned(old, v *View) {
+	for _, m := range v.Members {
+		if o, ok := old.Member(m.ID); ok && o.Down && !m.Down && m.ID != c.cfg.Self && c.sweep.back != nil {
+			c.sweep.back[m.ID] = true
+		}
+	}
+}
+
+// repairs says whether this member offers a copy to one that came back: the first of the others does, in the order of S.
+func (c *Core) repairs(p *placed) bool {
+	for id := range c.sweep.back {
+		if !slices.Contains(p.s, id) {
+			continue
+		}
+		for _, x := range p.s {
+			if m, ok := c.view.v.Member(x); ok && !m.Down && !m.Refilling && !c.sweep.back[x] {
+				return x == c.cfg.Self
+			}
+		}
+	}
+	return false
+}
+
+// startRepair offers a copy to the other members of S.
+func (c *Core) startRepair(s *slot) {
+	if s.offer != nil || s.stamp.IsZero() || c.sweep.open == nil {
+		return
+	}
+	s.offer = &offer{stamp: s.stamp, since: c.now, repair: true, fence: c.place(s).fence}
+	c.sweep.open[s.id] = s
+	c.sendOffer(s)
+}
+
 // sweepSlot looks at one copy and says how many activations it started.
 func (c *Core) sweepSlot(s *slot) int {
 	p := c.place(s)
@@ -89,6 +129,12 @@ func (c *Core) sweepSlot(s *slot) int {
 			c.drop(s)
 		} else {
 			c.startOffer(s, false)
+		}
+	case len(c.sweep.back) > 0 && s.act == nil && !s.stamp.IsZero() && c.repairs(p):
+		if len(c.sweep.open) < offersOpen {
+			c.startRepair(s)
+		} else {
+			c.sweep.skipped = true
 		}
 	case p.owner != c.cfg.Self || s.act != nil:
 	case s.deleted():
@@ -157,7 +203,7 @@ func (c *Core) flushOffers() {
 func (c *Core) reoffer() {
 	for _, k := range sortedOffers(c.sweep.open) {
 		s := c.sweep.open[k]
-		if s.offer == nil || s.offer.stamp != s.stamp || s.offer.fence != c.place(s).fence || s.offer.purge && s.act != nil || !s.offer.purge && c.inRings(s) {
+		if s.offer == nil || s.offer.stamp != s.stamp || s.offer.fence != c.place(s).fence || s.offer.stale(c, s) {
 			c.closeOffer(s)
 			continue
 		}
@@ -166,6 +212,20 @@ func (c *Core) reoffer() {
 		}
 		c.checkOffer(s)
 	}
+}
+
+// repairLimit ends offers to members that do not take them: they are given the state when the key is used.
+const repairLimit = 10000 * ms
+
+// stale says whether an offer has lost its reason.
+func (o *offer) stale(c *Core, s *slot) bool {
+	switch {
+	case o.repair:
+		return c.now-o.since > repairLimit
+	case o.purge:
+		return s.act != nil
+	}
+	return c.inRings(s)
 }
 
 func sortedOffers(m map[Key]*slot) []Key {
@@ -236,7 +296,12 @@ func (c *Core) offerAnswered(m Message, b *Offered) {
 			c.checkOffer(s)
 		case CodeNeedFull:
 			c.queueOffer(m.From, s, true)
-		case CodeRefused: // never committed here: the owner has to write once under its own epoch
+		case CodeRefused:
+			if s.offer.repair { // a later activation goes on with the key
+				c.closeOffer(s)
+				continue
+			}
+			// never committed here: the owner has to write once under its own epoch
 			if o := c.place(s).owner; o != "" {
 				c.send(o, &Ask{Key: s.id, Method: touchMethod, Deadline: c.now + 10*offerAgain})
 			}
@@ -255,13 +320,17 @@ func (c *Core) checkOffer(s *slot) {
 	some := false
 	for _, id := range p.s {
 		m, ok := c.view.v.Member(id)
-		if id == c.cfg.Self && o.purge {
+		if id == c.cfg.Self && (o.purge || o.repair) {
 			continue
 		}
 		if (o.purge || ok && !m.Down) && !slices.Contains(o.acked, id) {
 			return
 		}
 		some = some || slices.Contains(o.acked, id)
+	}
+	if o.repair {
+		c.closeOffer(s)
+		return
 	}
 	if o.purge {
 		c.purgeAll(s, p)

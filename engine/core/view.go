@@ -224,6 +224,9 @@ func (c *Core) adopt(v *View) {
 	}
 	vr.jump = old != nil && v.Version > old.v.Version+1
 	vr.sameRuns = old != nil && sameRuns(old.v, v)
+	if old != nil {
+		c.returned(old.v, v)
+	}
 	c.view = vr
 	c.gen++
 	c.hist = append(c.hist, vr)

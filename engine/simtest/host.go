@@ -63,18 +63,14 @@ func (h *host) start() {
 	if h.inc == 0 {
 		h.inc = 1 + h.s.rand.Uint64N(1<<40)
 		h.must = h.s.checks.answeredStamps()
-		if h.s.counts(oldAnswers) {
-			h.boot = 1
-		}
+		h.boot = 1
 	} else {
 		saved = h.disk.saved()
 	}
 	o := h.s.o.Cluster
 	h.core = core.New(core.Config{Self: h.id, Incarnation: h.inc, Boot: h.boot, Durable: o.Durable, Types: types, Limits: o.Limits}, h.s.now, saved)
 	h.seen, h.awake, h.stalled = 0, 0, 0
-	if h.s.counts(oldAnswers) {
-		h.calls = 0
-	}
+	h.calls = 0
 	h.queue, h.out, h.syncing, h.unsynced = nil, nil, false, nil
 	h.s.trace.add(h.s.now, "%s starts, incarnation %x boot %d", h.id, h.inc, h.boot)
 	run := h.run
@@ -108,8 +104,12 @@ func (h *host) register() {
 		}
 		m := h.member
 		m.Incarnation = h.inc
-		ours := func() bool { return h.run == run || h.s.counts(oldRegister) }
-		h.s.log.proposeIf(ours, membership.Command{Register: &membership.Register{Member: m}}, func(r membership.Result) {
+		var seen uint64 // as this member's core knows the log, which may be behind
+		if v := h.core.View(); v != nil {
+			listed, _ := v.Member(h.id)
+			seen = listed.Incarnation
+		}
+		h.s.log.propose(membership.Command{Register: &membership.Register{Member: m, Seen: seen}}, func(r membership.Result) {
 			if r.Code == membership.ErrBanned && h.run == run {
 				h.crash(true)
 				h.start()

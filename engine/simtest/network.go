@@ -68,13 +68,8 @@ func (n *network) send(m core.Message) {
 
 // doubles says whether a message may arrive twice. A transport gives a caller's message at most once.
 func (n *network) doubles(b core.Body) bool {
-	switch b.(type) {
-	case *core.Ask:
-		return false
-	case *core.Answer:
-		return n.s.counts(oldRedirects)
-	}
-	return true
+	_, ask := b.(*core.Ask)
+	return !ask
 }
 
 // delay draws what a message takes. Links differ, and so do the two directions of one.

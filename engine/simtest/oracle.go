@@ -79,11 +79,6 @@ func (l *oracle) spread(v *core.View) {
 
 // propose brings a command to the log, as a member or a driver does it: the outcome may never be known.
 func (l *oracle) propose(c membership.Command, done func(membership.Result)) {
-	l.proposeIf(func() bool { return true }, c, done)
-}
-
-// proposeIf is a proposal that is not applied unless ok holds when its turn comes.
-func (l *oracle) proposeIf(ok func() bool, c membership.Command, done func(membership.Result)) {
 	s := l.s
 	d := s.between(time.Millisecond, 20*time.Millisecond)
 	times := 1
@@ -100,7 +95,7 @@ func (l *oracle) proposeIf(ok func() bool, c membership.Command, done func(membe
 	}
 	for range times {
 		s.after(d, func() {
-			if s.now < l.dead && !s.calm || !ok() {
+			if s.now < l.dead && !s.calm {
 				return
 			}
 			r := l.apply(c)

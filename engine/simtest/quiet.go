@@ -58,7 +58,7 @@ func (s *Sim) unequal() string {
 			if len(r.Pages) == 0 {
 				continue
 			}
-			if old, ok := want[r.Key]; ok && s.counts(noRepair) && (old.Meta.Stamp != r.Meta.Stamp || digest(old.Pages) != digest(r.Pages)) {
+			if old, ok := want[r.Key]; ok && (old.Meta.Stamp != r.Meta.Stamp || digest(old.Pages) != digest(r.Pages)) {
 				return fmt.Sprintf("copies of %s differ: %s, and at %s %s", r.Key, old.Meta.Stamp, h.id, r.Meta.Stamp)
 			}
 			want[r.Key] = r
@@ -83,10 +83,10 @@ func (s *Sim) missing(k core.Key, r core.Record, ok bool) string {
 	set := s.log.set(k)
 	for _, id := range set {
 		e := s.host(id).core.Explain(k)
-		if e.Copy.Stamp != r.Meta.Stamp && s.counts(noRepair) {
+		if e.Copy.Stamp != r.Meta.Stamp {
 			return fmt.Sprintf("%s of %v holds %s of %s, others %s", id, set, e.Copy.Stamp, k, r.Meta.Stamp)
 		}
-		if k.Type == "act" && e.Owner == id && e.Activation == "" && (e.Copy.Stamp == r.Meta.Stamp || s.counts(noRepair)) {
+		if k.Type == "act" && e.Owner == id && e.Activation == "" {
 			return fmt.Sprintf("%s is marked active and does not run at its owner %s", k, id)
 		}
 	}
