@@ -121,6 +121,7 @@ func (n *Node) depart() {
 		n.departing.Store(false)
 		return
 	}
+	n.linger()
 	if n.cfg.BeforeGoing != nil {
 		n.cfg.BeforeGoing(n.ctx)
 	}
@@ -128,6 +129,29 @@ func (n *Node) depart() {
 		n.log.Warn("the leader did not let this member go", "member", n.id, "error", err)
 	}
 	n.removedOnce.Do(func() { close(n.removed) })
+}
+
+const (
+	// lingerQuiet is how long nobody must have sent a message here before a removed member goes: those whose placement is
+	// behind still send some, and these are redirected. lingerMost bounds it.
+	lingerQuiet = 250 * time.Millisecond
+	lingerMost  = 3 * time.Second
+)
+
+// linger waits until the others know that nothing is here any more.
+func (n *Node) linger() {
+	began := n.engine.Now()
+	for now := began; now < began.Add(lingerMost); now = n.engine.Now() {
+		last := max(began, core.Time(n.lastAsk.Load()))
+		if now >= last.Add(lingerQuiet) {
+			return
+		}
+		select {
+		case <-time.After(time.Duration(last.Add(lingerQuiet) - now)):
+		case <-n.ctx.Done():
+			return
+		}
+	}
 }
 
 var errStays = errors.New("the member is on the ring again")

@@ -32,6 +32,9 @@ func (h handler) OnFrame(from transport.Peer, _ transport.Lane, _ uint8, payload
 		return
 	}
 	m, err := wire.Parse(payload, h.n.engine.Now())
+	if _, ask := m.Body.(*core.Ask); ask {
+		h.n.lastAsk.Store(int64(h.n.engine.Now()))
+	}
 	switch {
 	case err != nil:
 		h.n.log.Warn("message cannot be read", "peer", from.Member, "error", err)

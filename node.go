@@ -54,6 +54,7 @@ type Node struct {
 	removed     chan struct{} // closed when the cluster has let this member go
 	banned      error         // set before removed is closed: this incarnation was refused
 	departing   atomic.Bool
+	lastAsk     atomic.Int64 // engine time at which another member last sent a caller's message here
 	removedOnce sync.Once
 	closeOnce   sync.Once
 	closeErr    error

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func testConfig(t *testing.T, id string) Config {
 	c := Config{NodeID: id, BindAddr: "127.0.0.1:0", Store: StoreNone,
-		Raft: Raft{Heartbeat: 150 * time.Millisecond}, Membership: Membership{DownAfter: 300 * time.Millisecond, RemoveDownAfter: -1}}
+		Raft: Raft{Heartbeat: 300 * time.Millisecond}, Membership: Membership{DownAfter: 1500 * time.Millisecond, RemoveDownAfter: -1}}
 	if os.Getenv("CHAINMAIL_TEST_LOG") != "" {
 		c.Logger = hclog.New(&hclog.LoggerOptions{Name: id, Level: hclog.LevelFromString(os.Getenv("CHAINMAIL_TEST_LOG"))})
 	}
