@@ -58,7 +58,5 @@ ci: ## what .ci/run runs
 	$(MAKE) race
 	$(MAKE) integration
 	$(MAKE) sim SEEDS=3000
-	$(BIN) version >/dev/null 2>&1 || $(MAKE) build
-	$(BIN) demo --format json
 
 .PHONY: help build demo test race lint integration sim fuzz bench cover soak ci

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -167,21 +168,16 @@ func (d *demo) run(ctx context.Context) error {
 	return nil
 }
 
-// start starts the first members. They find each other and form the cluster.
+// start starts the first members and forms the cluster of them.
 func (d *demo) start(ctx context.Context, n int) error {
-	var addrs []string
+	voters := map[string]string{}
 	for i := range n {
-		m, err := process.New(d.opt.Binary, d.dir, fmt.Sprintf("m%d", i+1), process.Settings{})
+		m, err := process.New(d.opt.Binary, d.dir, fmt.Sprintf("m%d", i+1), process.Settings{Store: d.opt.Store})
 		if err != nil {
 			return err
 		}
 		d.all, d.live = append(d.all, m), append(d.live, m)
-		addrs = append(addrs, m.Cluster)
-	}
-	for _, m := range d.all {
-		if err := m.Configure(process.Settings{Store: d.opt.Store, Join: addrs, Expect: n}); err != nil {
-			return err
-		}
+		voters[m.ID] = m.Cluster
 		if err := m.Start(); err != nil {
 			return err
 		}
@@ -189,6 +185,9 @@ func (d *demo) start(ctx context.Context, n int) error {
 	d.client = api.NewClient(d.endpoints(), "", nil)
 	ctx, done := context.WithTimeout(ctx, startLimit)
 	defer done()
+	if err := d.client.Do(ctx, http.MethodPost, "/v1/bootstrap", api.BootstrapRequest{Voters: voters, IfNeeded: true}, nil, true); err != nil {
+		return err
+	}
 	for _, m := range d.all {
 		if err := d.ready(ctx, m); err != nil {
 			return err
