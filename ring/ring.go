@@ -28,18 +28,18 @@ const (
 	MaxVNodes = 4096
 	// MaxReplicas is the largest replica count.
 	MaxReplicas = 7
-	// tabled is up to which replica count the sets are computed once: lookups then allocate nothing.
-	tabled = 3
-	maxID  = 64
+	maxID       = 64
 )
 
 // Ring is an immutable table from tokens to members.
 type Ring struct {
 	params  Params
 	members []Member // sorted by id
+	zones   []uint32 // zone number of each member
+	nzones  int
 	tokens  []Token  // ascending
 	owner   []uint32 // index in members, for each token
-	sets    [tabled + 1][][]string
+	sets    [tabled + 1]table
 	first   []int32 // for each value of a token's top bits: the first index that may hold it
 	shift   uint
 }
@@ -65,49 +65,73 @@ func New(p Params, members []Member) (*Ring, error) {
 			return nil, fmt.Errorf("ring: member %s is given twice", m.ID)
 		}
 	}
-	r.fill()
-	r.indexTokens()
-	for n := 1; n <= tabled; n++ {
-		r.sets[n] = r.table(n)
-	}
+	r.numberZones()
+	r.arrange(r.vnodes())
+	r.tabulate()
 	return r, nil
 }
 
-func (r *Ring) fill() {
-	type vnode struct {
-		t Token
-		m uint32
-	}
-	var vs []vnode
+func (r *Ring) numberZones() {
+	r.zones = make([]uint32, len(r.members))
+	num := map[string]uint32{}
 	for i, m := range r.members {
-		for k := range r.params.VNodes * m.Weight {
-			vs = append(vs, vnode{vnodeToken(m.ID, k), uint32(i)})
+		z, ok := num[m.Zone]
+		if !ok {
+			z = uint32(len(num))
+			num[m.Zone] = z
 		}
+		r.zones[i] = z
 	}
-	slices.SortFunc(vs, func(a, b vnode) int { // members are sorted by id: equal tokens are ordered by it
-		return cmp.Or(cmp.Compare(a.t, b.t), cmp.Compare(a.m, b.m))
-	})
-	r.tokens = make([]Token, len(vs))
-	r.owner = make([]uint32, len(vs))
-	for i, v := range vs {
-		r.tokens[i], r.owner[i] = v.t, v.m
-	}
+	r.nzones = len(num)
 }
 
-// indexTokens makes a lookup one table access and a short scan: about one token falls on each value of the top bits.
-func (r *Ring) indexTokens() {
+// vnodes gives the tokens of all members, member after member, and whose they are.
+func (r *Ring) vnodes() (tokens []Token, owner []uint32) {
+	n := 0
+	for _, m := range r.members {
+		n += r.params.VNodes * m.Weight
+	}
+	tokens, owner = make([]Token, 0, n), make([]uint32, 0, n)
+	for i, m := range r.members {
+		for k := range r.params.VNodes * m.Weight {
+			tokens = append(tokens, vnodeToken(m.ID, k))
+			owner = append(owner, uint32(i))
+		}
+	}
+	return tokens, owner
+}
+
+// arrange fills the table and its index: about one token falls on each value of the top bits, so a lookup is one access
+// to the index and a short scan. Tokens are sorted in the same way: each goes to the place of its top bits, and what is
+// then out of order is so by a few places. Members come sorted by id and both passes keep equal tokens as they come:
+// ties go to the smaller id.
+func (r *Ring) arrange(tokens []Token, owner []uint32) {
 	bits := uint(1)
-	for 1<<bits < len(r.tokens) && bits < 20 {
+	for 1<<bits < len(tokens) && bits < 20 {
 		bits++
 	}
 	r.shift = 64 - bits
-	r.first = make([]int32, 1<<bits)
-	i := 0
-	for b := range r.first {
-		for i < len(r.tokens) && int(r.tokens[i]>>r.shift) < b {
-			i++
+	r.first = make([]int32, 1<<bits+1)
+	for _, t := range tokens {
+		r.first[t>>r.shift+1]++
+	}
+	for b := range 1 << bits {
+		r.first[b+1] += r.first[b]
+	}
+	free := slices.Clone(r.first)
+	r.tokens, r.owner = make([]Token, len(tokens)), make([]uint32, len(tokens))
+	for i, t := range tokens {
+		at := &free[t>>r.shift]
+		r.tokens[*at], r.owner[*at] = t, owner[i]
+		*at++
+	}
+	for i := range r.tokens {
+		t, m := r.tokens[i], r.owner[i]
+		k := i
+		for ; k > 0 && r.tokens[k-1] > t; k-- {
+			r.tokens[k], r.owner[k] = r.tokens[k-1], r.owner[k-1]
 		}
-		r.first[b] = int32(i)
+		r.tokens[k], r.owner[k] = t, m
 	}
 }
 
@@ -121,84 +145,6 @@ func (r *Ring) index(t Token) int {
 		return 0
 	}
 	return i
-}
-
-// table computes the replica sets of all table entries; equal sets share memory.
-func (r *Ring) table(n int) [][]string {
-	n = min(n, len(r.members))
-	out := make([][]string, len(r.tokens))
-	seen := map[string][]string{}
-	var key []byte
-	w := newWalk(r)
-	for i := range r.tokens {
-		picked := w.from(i, n)
-		key = key[:0]
-		for _, m := range picked {
-			key = binary.BigEndian.AppendUint32(key, m)
-		}
-		set, ok := seen[string(key)]
-		if !ok {
-			set = make([]string, len(picked))
-			for k, m := range picked {
-				set[k] = r.members[m].ID
-			}
-			seen[string(key)] = set
-		}
-		out[i] = set
-	}
-	return out
-}
-
-// walk finds replica sets; it keeps its buffers from one to the next.
-type walk struct {
-	r      *Ring
-	zones  []int // zone number of each member
-	nzones int
-	met    []int // stamp of the walk that met a member
-	zmet   []int
-	stamp  int
-	out    []uint32
-}
-
-func newWalk(r *Ring) *walk {
-	w := &walk{r: r, zones: make([]int, len(r.members)), met: make([]int, len(r.members)), zmet: make([]int, len(r.members))}
-	num := map[string]int{}
-	for i, m := range r.members {
-		z, ok := num[m.Zone]
-		if !ok {
-			z = len(num)
-			num[m.Zone] = z
-		}
-		w.zones[i] = z
-	}
-	w.nzones = len(num)
-	return w
-}
-
-// from gives the replica set of table entry i, as indexes of members. The result is valid until the next call.
-func (w *walk) from(i, n int) []uint32 {
-	w.stamp++
-	reps, want := 0, min(n, w.nzones)
-	extra := n - want // places left for members of zones that are represented
-	w.out = w.out[:0]
-	for k := 0; k < len(w.r.tokens) && len(w.out) < n; k++ {
-		m := w.r.owner[(i+k)%len(w.r.tokens)]
-		if w.met[m] == w.stamp {
-			continue
-		}
-		w.met[m] = w.stamp
-		z := w.zones[m]
-		switch {
-		case w.zmet[z] != w.stamp && reps < want:
-			w.zmet[z] = w.stamp
-			reps++
-			w.out = append(w.out, m)
-		case w.zmet[z] == w.stamp && extra > 0:
-			extra--
-			w.out = append(w.out, m)
-		}
-	}
-	return w.out
 }
 
 // Replicas gives the replica set of a token: n distinct members, or all if there are fewer, in the order in which
@@ -216,15 +162,11 @@ func (r *Ring) Replicas(t Token, n int) []string {
 	if n <= 0 {
 		return nil
 	}
+	i := r.index(t)
 	if n <= tabled {
-		return r.sets[n][r.index(t)]
+		return r.sets[n].at(i)
 	}
-	picked := newWalk(r).from(r.index(t), n)
-	out := make([]string, len(picked))
-	for i, m := range picked {
-		out[i] = r.members[m].ID
-	}
-	return out
+	return r.appendSet(make([]string, 0, n), i, n)
 }
 
 // Owner gives the first replica of a token, "" on an empty ring.
