@@ -161,32 +161,43 @@ func TestIdleConnectionsLive(t *testing.T) {
 	})
 }
 
-// A queue that never empties must not hold pings back: the connection would be taken for dead.
+// A queue that never empties must not hold pings back, and a queue that is full for long must not keep pongs away for
+// too long: the connection would be taken for dead.
 func TestBusyConnectionsLive(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := inMemory(t)
-		var a *member
-		var got atomic.Int64
-		started := make(chan struct{})
-		n.start("b", &recorder{onFrame: func(heard) {
-			<-started
-			got.Add(1)
-			for range 3 {
-				a.Send("b", Bulk, 1, make([]byte, 1000)) // ErrBusy is fine: the queue is full
-			}
-			time.Sleep(10 * time.Millisecond)
-		}})
-		a = n.start("a", &recorder{})
-		a.Send("b", Bulk, 1, nil)
-		close(started)
-		time.Sleep(3 * time.Minute)
-		if s := a.Stats(); s.Reconnects != 0 || a.Pressure("b", Bulk) == 0 {
-			t.Errorf("%d connections were lost, %d bytes wait", s.Reconnects, a.Pressure("b", Bulk))
-		}
-		if got.Load() < 10000 {
-			t.Errorf("%d frames in 3 minutes", got.Load())
-		}
-	})
+	for name, c := range map[string]struct{ begin, each, size int }{
+		"never empty": {100, 1, 1000}, // never enough for a whole step of the writer
+		"full":        {1, 3, 8000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := inMemory(t)
+				var a *member
+				var got atomic.Int64
+				started := make(chan struct{})
+				send := func(k int) {
+					for range k {
+						a.Send("b", Bulk, 1, make([]byte, c.size)) // ErrBusy is fine: the queue is full
+					}
+				}
+				n.start("b", &recorder{onFrame: func(heard) {
+					<-started
+					got.Add(1)
+					send(c.each)
+					time.Sleep(50 * time.Millisecond)
+				}})
+				a = n.start("a", &recorder{})
+				send(c.begin)
+				close(started)
+				time.Sleep(3 * time.Minute)
+				if s := a.Stats(); s.Reconnects != 0 || a.Pressure("b", Bulk) == 0 {
+					t.Errorf("%d connections were lost, %d bytes wait", s.Reconnects, a.Pressure("b", Bulk))
+				}
+				if got.Load() < 3000 {
+					t.Errorf("%d frames in 3 minutes", got.Load())
+				}
+			})
+		})
+	}
 }
 
 // A slow line is not a dead one.
@@ -335,7 +346,7 @@ func TestSendBeforeTheMemberListens(t *testing.T) {
 	})
 }
 
-// A connection that worked and fails is replaced at the next send, with no pause and no attempt before.
+// A connection that worked and fails is replaced at the next send, with no pause, and with no attempt before.
 func TestReconnectAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := inMemory(t)
@@ -348,17 +359,52 @@ func TestReconnectAtOnce(t *testing.T) {
 			c.Close()
 		}
 		b.Transport.mu.Unlock()
-		time.Sleep(time.Minute)
+		begin := time.Now()
+		synctest.Wait()
 		if len(count()) != 1 || a.down() != 1 {
 			t.Errorf("%d attempts and %d losses with nothing to send", len(count()), a.down())
 		}
-		begin := time.Now()
+		time.Sleep(time.Nanosecond) // the least pause there is
 		if err := a.Send("b", Messages, 1, []byte("2")); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if len(b.heard()) != 2 || time.Since(begin) != 0 {
+		if len(b.heard()) != 2 || time.Since(begin) > time.Microsecond {
 			t.Errorf("%d frames after %s", len(b.heard()), time.Since(begin))
+		}
+		time.Sleep(time.Minute)
+		if len(count()) != 2 || a.down() != 1 {
+			t.Errorf("%d attempts and %d losses in the end", len(count()), a.down())
+		}
+	})
+}
+
+// What was queued when a connection failed is lost, as its sender was told: it must not come later.
+func TestNothingComesAfterItsLossWasReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := inMemory(t)
+		a := n.start("a", &recorder{})
+		n.place("b", "b")
+		for range 5 {
+			if err := a.Send("b", Messages, 1, []byte("lost")); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		for a.down() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		b := n.start("b", &recorder{})
+		time.Sleep(dialMost)
+		if a.down() != 1 {
+			t.Errorf("the loss was reported %d times", a.down())
+		}
+		if err := a.Send("b", Messages, 1, []byte("new")); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if h := b.heard(); len(h) != 1 || h[0].text != "new" {
+			t.Errorf("heard %v", h)
 		}
 	})
 }

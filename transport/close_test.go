@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -143,4 +144,22 @@ func TestCloseEndsCallers(t *testing.T) {
 	if _, err := a.RequestMember(context.Background(), "b", 1, nil); !errors.Is(err, ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
+}
+
+// What was read ahead when Close comes is not handled to its end: that could take long.
+func TestCloseWithFramesReadAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := inMemory(t)
+		b := n.start("b", &recorder{onFrame: func(heard) { time.Sleep(50 * time.Millisecond) }})
+		c := n.shakeMemory(b.addr, ClassMessages, "x")
+		defer c.Close()
+		var wire []byte
+		for range 1000 {
+			wire = appendFrame(wire, frame{kind: 1})
+		}
+		if _, err := c.Write(wire); err != nil { // one read takes it all
+			t.Fatal(err)
+		}
+		closeSoon(t, b.Transport)
+	})
 }

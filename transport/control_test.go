@@ -330,6 +330,7 @@ func TestCallerIsNotHeldByAStuckPeer(t *testing.T) {
 		},
 	} {
 		var wg sync.WaitGroup
+		var busy atomic.Int32
 		for range 40 {
 			wg.Go(func() {
 				ctx, done := context.WithTimeout(context.Background(), 100*time.Millisecond)
@@ -338,9 +339,14 @@ func TestCallerIsNotHeldByAStuckPeer(t *testing.T) {
 				err := f(ctx)
 				if d := time.Since(begin); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrBusy) || d > 2*time.Second {
 					t.Errorf("%s: %s, %v", name, d, err)
+				} else if errors.Is(err, ErrBusy) {
+					busy.Add(1)
 				}
 			})
 		}
 		wg.Wait()
+		if bounded := busy.Load() > 0; bounded != (name == "deaf") {
+			t.Errorf("%s: %d of 40 MiB were refused", name, busy.Load())
+		}
 	}
 }

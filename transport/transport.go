@@ -398,7 +398,7 @@ func (t *Transport) greet(ctx context.Context, raw net.Conn, class Class, member
 // serveFrames gives the one-way frames of a connection to the handler.
 func (t *Transport) serveFrames(conn net.Conn, peer Peer, lane Lane) {
 	fr := newFrameReader(conn, limit(lane.class()))
-	for {
+	for t.ctx.Err() == nil { // what is buffered when Close comes could keep a slow handler busy for long
 		f, err := fr.next()
 		if err != nil {
 			t.stats.lost(err)
