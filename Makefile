@@ -23,7 +23,8 @@ test: ## vet and the tests, under 90 s on 2 cores
 	$(GO) test -short ./...
 
 race: ## the tests with the race detector, without those of whole processes
-	$(GO) test -race -short $$($(GO) list ./... | grep -v /integration)
+	$(GO) test -race -short $$($(GO) list ./... | grep -v -e /integration -e /simtest)
+	$(GO) test -race ./engine/simtest -seeds 40
 
 lint: ## staticcheck, and golangci-lint where it is installed
 	test -z "$$(gofmt -l .)"

@@ -226,7 +226,9 @@ func (c *coder) mode(m *core.PullMode) {
 	if x < uint8(core.PullCopy) || x > uint8(core.PullRefill) {
 		c.fail(ErrCorrupt)
 	}
-	*m = core.PullMode(x)
+	if c.dec {
+		*m = core.PullMode(x)
+	}
 }
 
 func (c *coder) result(r *core.Result) {
@@ -275,7 +277,9 @@ func (c *coder) view(v *core.View) {
 	c.u64(&v.Lost)
 	rate := uint64(v.Rate)
 	c.u64(&rate)
-	v.Rate = int64(rate)
+	if c.dec {
+		v.Rate = int64(rate)
+	}
 	c.num(&v.Streams, maxCount)
 }
 

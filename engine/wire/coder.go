@@ -20,7 +20,8 @@ const (
 	maxText = 16 << 10
 )
 
-// coder writes or reads one message. Each field function works in both directions, so that a layout is written once.
+// coder writes or reads one message. Each field function works in both directions, so that a layout is written once. What
+// is written is shared with others: nothing may be stored through a field's pointer but while reading.
 type coder struct {
 	b     []byte // written so far, or all that is read
 	pos   int    // reading: the next byte
@@ -109,7 +110,9 @@ func (c *coder) flag(v *bool) {
 	if x > 1 {
 		c.fail(ErrCorrupt)
 	}
-	*v = x == 1
+	if c.dec {
+		*v = x == 1
+	}
 }
 
 // num is a small non-negative number.
@@ -120,7 +123,9 @@ func (c *coder) num(v *int, most int) {
 		c.fail(ErrCorrupt)
 		x = 0
 	}
-	*v = int(x)
+	if c.dec {
+		*v = int(x)
+	}
 }
 
 // size is the length of a list whose elements take at least least bytes each: no memory is taken for more than can be there.
@@ -167,7 +172,9 @@ func (c *coder) text(v *string) {
 		s = s[:maxText]
 	}
 	c.str(&s, maxText)
-	*v = s
+	if c.dec {
+		*v = s
+	}
 }
 
 func (c *coder) word(v *string) {
@@ -219,7 +226,9 @@ func (c *coder) code(v *core.Code) {
 	if x > uint8(core.CodeClosing) {
 		c.fail(ErrCorrupt)
 	}
-	*v = core.Code(x)
+	if c.dec {
+		*v = core.Code(x)
+	}
 }
 
 // pages are written against the stamp around them: most pages of a commit have its stamp.
@@ -240,7 +249,9 @@ func (c *coder) pages(ps *[]core.Page, around core.Stamp) {
 		case 0:
 			c.stamp(&p.Stamp)
 		case 1:
-			p.Stamp = around
+			if c.dec {
+				p.Stamp = around
+			}
 		default:
 			c.fail(ErrCorrupt)
 		}
@@ -288,21 +299,27 @@ func (c *coder) entry(e *core.Entry, prev *core.Epoch) {
 	if f&entrySame != 0 {
 		count := core.CountOf(first.Number)
 		c.uv(&count)
-		*first = core.Epoch{Version: prev.Version, Number: core.EpochNumber(count, core.RunOf(prev.Number)), Member: prev.Member}
+		if c.dec {
+			*first = core.Epoch{Version: prev.Version, Number: core.EpochNumber(count, core.RunOf(prev.Number)), Member: prev.Member}
+		}
 	} else {
 		c.epoch(first)
 	}
 	if f&entryNoStamp == 0 {
 		c.uv(&e.Meta.Stamp.Seq)
-		if f&entryPromised == 0 {
-			c.epoch(&e.Meta.Promised)
-		} else {
-			e.Meta.Promised = e.Meta.Stamp.Epoch
-		}
 	}
-	e.Has = f&entryPages != 0
-	if f&^entryBits != 0 || c.dec && c.err == nil && f != entryFlags(e, *prev) {
-		c.fail(ErrCorrupt) // there is one way to write an entry
+	switch {
+	case f&entryNoStamp != 0:
+	case f&entryPromised == 0:
+		c.epoch(&e.Meta.Promised)
+	case c.dec:
+		e.Meta.Promised = e.Meta.Stamp.Epoch
+	}
+	if c.dec {
+		e.Has = f&entryPages != 0
+		if c.err == nil && (f > entryBits || f != entryFlags(e, *prev)) {
+			c.fail(ErrCorrupt) // there is one way to write an entry
+		}
 	}
 	*prev = *first
 	if e.Has {
