@@ -108,6 +108,9 @@ func kvPut(value []byte) ([]byte, []core.Change, error) {
 func counter(state map[string]core.Page, method string, body []byte) ([]byte, []core.Change, error) {
 	var n int64
 	if p, ok := state[countPage]; ok {
+		if len(p.Data) != 8 {
+			return nil, nil, appErr(Internal, "the counter's page has %d bytes, not 8", len(p.Data))
+		}
 		n = int64(binary.BigEndian.Uint64(p.Data))
 	}
 	switch method {
