@@ -188,6 +188,18 @@ func TestRingIsSafeForConcurrentUse(t *testing.T) {
 	wg.Wait()
 }
 
+// A lookup scans the tokens that share its top bits: there must be few of them.
+func TestLookupsScanFewTokens(t *testing.T) {
+	for _, count := range []int{1, 10, 100} {
+		r := must(t, hundred, fleet(count, 0))
+		for b := range len(r.first) - 1 {
+			if n := r.first[b+1] - r.first[b]; n > 12 {
+				t.Errorf("%d members: %d tokens begin with %x", count, n, b)
+			}
+		}
+	}
+}
+
 func TestLookupsDoNotAllocate(t *testing.T) {
 	r := must(t, hundred, fleet(100, 3))
 	rnd := rand.New(rand.NewPCG(1, 0))

@@ -46,13 +46,12 @@ func (r *Ring) compute(n int) table {
 	return t
 }
 
-// appendSet appends the n replicas of table entry i. Only those taken need to be remembered on the way: whoever is
-// passed over once is passed over again. n is at most MaxReplicas and at most the number of members.
+// appendSet appends the n replicas of table entry i; n is at most MaxReplicas and at most the number of members. Only
+// those taken need to be remembered on the way: whoever is passed over once is passed over again.
 func (r *Ring) appendSet(dst []string, i, n int) []string {
 	var taken [MaxReplicas]uint32
-	zones := min(n, r.nzones) // places for the first members of zones
-	others := n - zones       // places for members of zones that are represented
-	for k, left := 0, len(r.tokens); k < n && left > 0; left-- {
+	others := max(0, n-r.nzones) // places for members of zones that are represented
+	for k := 0; k < n; {
 		m := r.owner[i]
 		if i++; i == len(r.tokens) {
 			i = 0
@@ -62,15 +61,11 @@ func (r *Ring) appendSet(dst []string, i, n int) []string {
 			again = again || x == m
 			represented = represented || r.zones[x] == r.zones[m]
 		}
-		switch {
-		case again:
+		if again || represented && others == 0 {
 			continue
-		case !represented && zones > 0:
-			zones--
-		case represented && others > 0:
+		}
+		if represented {
 			others--
-		default:
-			continue
 		}
 		taken[k] = m
 		k++
