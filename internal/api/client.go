@@ -247,7 +247,13 @@ func sendError(method, base string, err error) error {
 	return p
 }
 
-func esc(s string) string { return url.PathEscape(s) }
+// esc writes a key as one element of a path; those that mean directories need it for their dots too.
+func esc(s string) string {
+	if s == "." || s == ".." {
+		return strings.ReplaceAll(s, ".", "%2E")
+	}
+	return url.PathEscape(s)
+}
 
 // Placement gives the placement of the asked member.
 func (c *Client) Placement(ctx context.Context) (p membership.Placement, err error) {

@@ -1,0 +1,152 @@
+package chainmail
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A member that keeps its copies on disk has them after a restart, with its incarnation.
+func TestRestartFromDisk(t *testing.T) {
+	c := testConfig(t, "m1")
+	c.DataDir, c.Store = t.TempDir(), StoreBolt
+	n := start(t, c)
+	if err := n.Coordinator().Bootstrap(map[string]string{"m1": n.Addr()}, false); err != nil {
+		t.Fatal(err)
+	}
+	ready(t, n)
+	ctx := limit(t, 20*time.Second)
+	for i := range 50 {
+		if _, err := n.Counter().Add(ctx, fmt.Sprint("c", i), int64(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := n.KV().Delete(ctx, "nothing"); err != nil {
+		t.Fatal(err)
+	}
+	inc := n.Incarnation()
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.BindAddr = n.Addr()
+	again := start(t, c)
+	ready(t, again)
+	if again.Incarnation() != inc {
+		t.Errorf("incarnation %x, was %x", again.Incarnation(), inc)
+	}
+	for i := range 50 {
+		if sum, err := again.Counter().Get(ctx, fmt.Sprint("c", i)); err != nil || sum != int64(i) {
+			t.Fatalf("c%d is %d, %v", i, sum, err)
+		}
+	}
+	if _, err := Start(ctx, c); err == nil {
+		t.Error("a second process on the same directory and address has started")
+	}
+}
+
+// What is wrong with a configuration is said before anything is started.
+func TestConfigIsRefused(t *testing.T) {
+	for _, x := range []struct {
+		want string
+		edit func(*Config)
+	}{
+		{"dev runs one member", func(c *Config) { c.Dev, c.DataDir = true, "x" }},
+		{`store "disk" is not known`, func(c *Config) { c.Store = "disk" }},
+		{"needs a data_dir", func(c *Config) { c.Store = StoreBolt }},
+		{"bootstrap_expect is 4", func(c *Config) { c.BootstrapExpect = 4; c.RetryJoin = []string{"h:1"} }},
+		{"retry_join is empty", func(c *Config) { c.BootstrapExpect = 3 }},
+		{"weight is 65", func(c *Config) { c.Weight = 65 }},
+		{"replicas is 8", func(c *Config) { c.Replicas = 8 }},
+		{"together", func(c *Config) { c.TLS.CAFile = "x" }},
+		{"node_id", func(c *Config) { c.NodeID = "a b" }},
+		{"node_id", func(c *Config) { c.NodeID = strings.Repeat("x", 65) }},
+		{"wildcard", func(c *Config) { c.Advertise = "0.0.0.0" }},
+		{"no such file", func(c *Config) { c.TLS = TLS{CAFile: "none", CertFile: "none", KeyFile: "none"} }},
+	} {
+		c := testConfig(t, "m1")
+		x.edit(&c)
+		n, err := Start(t.Context(), c)
+		if err == nil {
+			n.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), x.want) {
+			t.Errorf("want %q, got %v", x.want, err)
+		}
+	}
+}
+
+// Wrong calls are refused with what is wrong, and the errors have their classes wherever the call is made.
+func TestWrongCalls(t *testing.T) {
+	nodes := cluster(t, 3, nil)
+	ctx := limit(t, 20*time.Second)
+	for _, n := range nodes { // one of them owns each key, the others ask it
+		for name, x := range map[string]struct {
+			class error
+			text  string
+			call  func() error
+		}{
+			"key too long":   {ErrRejected, "1 to 1024", func() error { _, err := n.KV().Put(ctx, strings.Repeat("k", 1025), nil); return err }},
+			"no key":         {ErrRejected, "1 to 1024", func() error { _, err := n.KV().Put(ctx, "", nil); return err }},
+			"value too big":  {ErrRejected, "at most 1048576", func() error { _, err := n.KV().Put(ctx, "big", make([]byte, 1<<20+1)); return err }},
+			"no such method": {ErrRejected, "no method", func() error { _, err := n.Ask(ctx, "kv", "k", "explode", nil); return err }},
+			"no such type":   {ErrRejected, "", func() error { _, err := n.Ask(ctx, "nope", "k", "get", nil); return err }},
+			"absent":         {ErrNotFound, "no value", func() error { _, _, err := n.KV().Get(ctx, "absent"); return err }},
+			"other stamp":    {ErrStampMismatch, "stamp", func() error { _, err := n.KV().CompareAndSwap(ctx, "absent", "1.1.1@m1", nil); return err }},
+		} {
+			err := x.call()
+			var call *CallError
+			if !errors.Is(err, x.class) || !errors.As(err, &call) || call.Type == "" || call.Version == 0 || !strings.Contains(err.Error(), x.text) {
+				t.Errorf("%s at %s gives %v", name, n.ID(), err)
+			}
+		}
+	}
+	expired, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer cancel()
+	if _, err := nodes[0].Counter().Add(expired, "c", 1); err == nil {
+		t.Error("a call whose time is up is answered")
+	}
+}
+
+// Close returns within 5 seconds at any instant of a start, with calls under way, and nothing is left (goleak).
+func TestCloseAtAnyInstant(t *testing.T) {
+	for i := range 12 {
+		c := testConfig(t, "m1")
+		if i%2 == 1 {
+			c.DataDir, c.Store = t.TempDir(), StoreBolt
+		}
+		n, err := Start(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() { n.Coordinator().Bootstrap(map[string]string{"m1": n.Addr()}, true) })
+		for k := range 8 {
+			wg.Go(func() {
+				for j := range 20 {
+					ctx, done := context.WithTimeout(context.Background(), 2*time.Second)
+					n.Counter().Add(ctx, fmt.Sprint("c", k, j), 1)
+					done()
+				}
+			})
+		}
+		select {
+		case <-time.After(time.Duration(i) * 60 * time.Millisecond):
+		case <-t.Context().Done():
+		}
+		began := time.Now()
+		if err := n.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		if d := time.Since(began); d > 5*time.Second {
+			t.Errorf("close took %s", d)
+		}
+		wg.Wait()
+		if _, err := n.Counter().Add(t.Context(), "c", 1); !errors.Is(err, ErrClosed) {
+			t.Errorf("a call after the close gives %v", err)
+		}
+	}
+}
