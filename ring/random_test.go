@@ -15,9 +15,13 @@ var (
 	rounds = flag.Int("rounds", 150, "rounds of each random test; each has the next seed")
 )
 
-// random runs a test once for each seed and names the seed that failed.
+// random runs a test once for each seed and names the seed that failed. Short runs have a third of the rounds.
 func random(t *testing.T, f func(t *testing.T, rnd *rand.Rand)) {
-	for i := range *rounds {
+	n := *rounds
+	if testing.Short() {
+		n = (n + 2) / 3
+	}
+	for i := range n {
 		s := *seed + uint64(i)
 		func() {
 			defer func() {
