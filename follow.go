@@ -51,6 +51,7 @@ func (n *Node) place(p *membership.Placement) {
 		places[m.ID] = m.Address
 	}
 	n.places.Store(&places)
+	n.sendEarly()
 	id := transport.Identity{ClusterID: p.ClusterID, Member: n.id, Incarnation: n.inc, Version: p.Version}
 	if old := n.identity.Load(); old.Version == id.Version {
 		id.RingDigest = old.RingDigest

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"chainmail/coordinator"
 	"chainmail/coordinator/membership"
@@ -104,16 +105,68 @@ func decoded(err error) error {
 
 var laneOf = [...]transport.Lane{wire.Messages: transport.Messages, wire.Replication: transport.Replication, wire.Bulk: transport.Bulk}
 
-// send gives a message to the transport. A caller's message that could not be sent was not run: it is routed again.
+// send gives a message to the transport. A caller's message that could not be sent was not run: it is routed again. An
+// answer to a member that has just joined, and that this one's log does not list yet, waits until it does.
 func (n *Node) send(m core.Message, now core.Time) {
-	k := m.Body.Kind()
-	err := n.transport.SendFunc(m.To, laneOf[wire.LaneOf(k)], uint8(k), func(dst []byte) []byte { return wire.Append(dst, &m, now) })
+	err := n.sendNow(m, now)
 	if err == nil {
 		return
 	}
-	if a, ok := m.Body.(*core.Ask); ok && a.ID != 0 && n.engine != nil {
-		n.engine.Deliver(core.Message{From: m.To, To: n.id, Body: &core.Answer{ID: a.ID, Result: core.Result{Code: core.CodeRedirect, Text: err.Error()}}})
+	switch b := m.Body.(type) {
+	case *core.Ask:
+		if b.ID != 0 && n.engine != nil {
+			n.engine.Deliver(core.Message{From: m.To, To: n.id, Body: &core.Answer{ID: b.ID, Result: core.Result{Code: core.CodeRedirect, Text: err.Error()}}})
+		}
+	case *core.Answer:
+		if errors.Is(err, transport.ErrUnknownMember) {
+			n.early.put(m)
+			n.sendEarly() // it may have been listed just now
+		}
 	}
+}
+
+func (n *Node) sendEarly() {
+	places := *n.places.Load()
+	for _, m := range n.early.take(func(id string) bool { return places[id] != "" }) {
+		n.send(m, n.engine.Now())
+	}
+}
+
+func (n *Node) sendNow(m core.Message, now core.Time) error {
+	k := m.Body.Kind()
+	return n.transport.SendFunc(m.To, laneOf[wire.LaneOf(k)], uint8(k), func(dst []byte) []byte { return wire.Append(dst, &m, now) })
+}
+
+// earlyAnswers are answers to members that are not listed yet.
+type earlyAnswers struct {
+	mu   sync.Mutex
+	list []core.Message
+}
+
+// earlyMost bounds them; the oldest ones go.
+const earlyMost = 1024
+
+func (e *earlyAnswers) put(m core.Message) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.list = append(e.list, m)
+	if d := len(e.list) - earlyMost; d > 0 {
+		e.list = slices.Delete(e.list, 0, d)
+	}
+}
+
+// take gives those to members that are listed now.
+func (e *earlyAnswers) take(listed func(id string) bool) (out []core.Message) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.list = slices.DeleteFunc(e.list, func(m core.Message) bool {
+		if !listed(m.To) {
+			return false
+		}
+		out = append(out, m)
+		return true
+	})
+	return out
 }
 
 // report tells the log what the engine reports.

@@ -50,6 +50,7 @@ type Node struct {
 	identity atomic.Pointer[transport.Identity]
 	places   atomic.Pointer[map[string]string] // member -> address
 	events   events
+	early    earlyAnswers
 
 	removed     chan struct{} // closed when the cluster has let this member go
 	banned      error         // set before removed is closed: this incarnation was refused
