@@ -26,7 +26,7 @@ type control struct {
 	next  uint64
 	wait  map[uint64]chan frame // capacity 1: one response each
 	queue []byte
-	used  time.Time // when the last request began
+	used  time.Time // when the last request began or ended
 	err   error     // why nothing can be sent any more
 }
 
@@ -137,6 +137,7 @@ func (c *control) read() error {
 		c.mu.Lock()
 		ch := c.wait[f.correlation]
 		delete(c.wait, f.correlation)
+		c.used = time.Now()
 		c.mu.Unlock()
 		if ch != nil { // nil: its caller has given up
 			ch <- f
@@ -236,6 +237,9 @@ func (c *control) request(ctx context.Context, kind uint8, payload []byte) ([]by
 	case <-c.over:
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%d requests to %s are on their way: %w: %w", maxRequests, c.addr, ErrBusy, context.Cause(ctx))
+	}
+	if ctx.Err() != nil { // both were there: select has chosen at random
+		return nil, fmt.Errorf("request to %s is too late: %w: %w", c.addr, ErrBusy, context.Cause(ctx))
 	}
 	id, ch, err := c.ask(ctx, kind, payload)
 	if err != nil {
