@@ -398,6 +398,9 @@ func (c *Core) end(a *activation, reason string) {
 		c.send(r.member, &Released{Op: r.op, Key: a.slot.id})
 	}
 	c.emit(&Ended{Activation: a.id, Key: a.slot.id, Reason: reason})
+	if a.missed && c.inRings(a.slot) { // what is in no ring is handed over anyway
+		c.startRepair(a.slot)
+	}
 	c.slots.release(a.slot)
 }
 
@@ -409,9 +412,6 @@ func (c *Core) idle(a *activation) {
 		return
 	}
 	if a.state == active && len(a.mailbox) == 0 && a.executing == nil && a.round == nil && a.batch.empty() {
-		if a.missed {
-			c.startRepair(a.slot)
-		}
 		c.end(a, "idle")
 		return
 	}

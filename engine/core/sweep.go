@@ -85,28 +85,32 @@ func (c *Core) inRings(s *slot) bool {
 		c.view.target != c.view.next && slices.Contains(c.view.target.Replicas(s.key, c.view.replicas(s.id.Type)), c.cfg.Self)
 }
 
-// returned notes who came back between two views. What they missed is offered to them in the walk that follows.
+// returned notes who came back between two views, or has filled what it lost. What they missed is offered to them in the
+// walk that follows.
 func (c *Core) returned(old, v *View) {
 	for _, m := range v.Members {
-		if o, ok := old.Member(m.ID); ok && o.Down && !m.Down && m.ID != c.cfg.Self && c.sweep.back != nil {
+		if o, ok := old.Member(m.ID); ok && c.sweep.back != nil && m.ID != c.cfg.Self && (o.Down && !m.Down || o.Refilling && !m.Refilling) {
 			c.sweep.back[m.ID] = true
 		}
 	}
 }
 
-// repairs says whether this member offers a copy to one that came back: the first of the others does, in the order of S.
+// repairs says whether this member offers a copy to those of S that came back: the first member of S that was there does,
+// else the first of all.
 func (c *Core) repairs(p *placed) bool {
-	for id := range c.sweep.back {
-		if !slices.Contains(p.s, id) {
+	back, first, stayed := false, "", ""
+	for _, id := range p.s {
+		back = back || c.sweep.back[id]
+		m, ok := c.view.v.Member(id)
+		if !ok || m.Down || m.Refilling {
 			continue
 		}
-		for _, x := range p.s {
-			if m, ok := c.view.v.Member(x); ok && !m.Down && !m.Refilling && !c.sweep.back[x] {
-				return x == c.cfg.Self
-			}
+		first = cmpOr(first, id)
+		if !c.sweep.back[id] {
+			stayed = cmpOr(stayed, id)
 		}
 	}
-	return false
+	return back && cmpOr(stayed, first) == c.cfg.Self
 }
 
 // startRepair offers a copy to the other members of S.
@@ -286,6 +290,11 @@ func (c *Core) offerAnswered(m Message, b *Offered) {
 		s.offer.reason = m.From + " (" + a.Code.String() + ")"
 		switch a.Code {
 		case CodeOK:
+			if s.offer.repair && s.stamp.Less(a.Stamp) { // this copy is the one that is behind
+				c.closeOffer(s)
+				c.touchOwner(s)
+				continue
+			}
 			if s.offer.purge && a.Stamp != s.stamp {
 				c.closeOffer(s)
 				continue
@@ -297,15 +306,19 @@ func (c *Core) offerAnswered(m Message, b *Offered) {
 		case CodeNeedFull:
 			c.queueOffer(m.From, s, true)
 		case CodeRefused:
-			if s.offer.repair { // a later activation goes on with the key
+			if s.offer.repair {
 				c.closeOffer(s)
-				continue
 			}
-			// never committed here: the owner has to write once under its own epoch
-			if o := c.place(s).owner; o != "" {
-				c.send(o, &Ask{Key: s.id, Method: touchMethod, Deadline: c.now + 10*offerAgain})
-			}
+			c.touchOwner(s)
 		}
+	}
+}
+
+// touchOwner has the owner of a key write once under an epoch of its own: what replicas hold then is the same, whichever
+// of them was ahead and whatever was promised meanwhile.
+func (c *Core) touchOwner(s *slot) {
+	if o := c.place(s).owner; o != "" {
+		c.send(o, &Ask{Key: s.id, Method: touchMethod, Deadline: c.now + 10*offerAgain})
 	}
 }
 

@@ -72,19 +72,25 @@ func (h *host) persist(p *core.Persist) {
 	}
 }
 
-// drain carries out the effects in order. What follows a Persist waits until the disk has it; all that has gathered by
-// then goes in one sync.
+// drain carries out the effects in order. What comes before a Persist need not wait; what follows it waits until the disk
+// has it, and all that has gathered by then goes in one sync.
 func (h *host) drain() {
 	if h.syncing {
 		return
 	}
 	batch := h.out
 	h.out = nil
-	if !h.s.o.Cluster.Durable || !slices.ContainsFunc(batch, isPersist) {
+	first := slices.IndexFunc(batch, isPersist)
+	if !h.s.o.Cluster.Durable || first < 0 {
 		h.doAll(batch)
 		return
 	}
 	h.syncing = true
+	h.doAll(batch[:first])
+	if h.syncing = h.up(); !h.syncing {
+		return
+	}
+	batch = batch[first:]
 	h.unsynced = batch
 	d := h.s.between(h.s.o.Disk.Fsync/4, h.s.o.Disk.Fsync)
 	d = max(d, timeLeft(h.s.now, h.stalled))
