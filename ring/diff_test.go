@@ -113,7 +113,7 @@ func TestDiffOfEqualAndEmptyRings(t *testing.T) {
 	}
 }
 
-// Without zones all replicas change only by rank when weights do; a zone that changes its name changes sets.
+// A member that changes its zone moves ranges though no token moves.
 func TestDiffSeesZones(t *testing.T) {
 	p := Params{HashV1, 8}
 	a, b := members("a@x b@x c@y"), members("a@x b@y c@y")

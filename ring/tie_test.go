@@ -30,10 +30,10 @@ func crowded(rnd *rand.Rand) func(id string, i int) Token {
 	points := []Token{0, 1, 2, math.MaxUint64, math.MaxUint64 - 1, 1 << 63, 1<<63 - 1, Token(rnd.Uint64())}
 	rnd.Shuffle(len(points), func(i, j int) { points[i], points[j] = points[j], points[i] })
 	points = points[:1+rnd.IntN(len(points))]
-	salt, close := rnd.Uint64(), rnd.IntN(3) == 0
+	salt, near := rnd.Uint64(), rnd.IntN(3) == 0
 	return func(id string, i int) Token {
 		h := uint64(oracleVnode(id, i)) ^ salt
-		if close {
+		if near {
 			return points[0] + Token(h%50)
 		}
 		return points[h%uint64(len(points))]
