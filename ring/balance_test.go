@@ -9,8 +9,9 @@ import (
 )
 
 // A table of random tokens is as even as chance makes it: a member's share deviates by 1/sqrt(256) = 6 % as a rule, so
-// what ten members get depends on their names. The names here are a sample, the limits those that users are told; how
-// often other names keep them is in TestBalanceOfManyNames.
+// what ten members get depends on their names. These names were chosen because they keep the limits; others do not
+// ("n01" to "n10": 1.19 of the mean; "node1" to "node10": the tenth takes 0.088). They guard the table, and do not
+// promise anything for all names: for that see TestBalanceOfManyNames. With two replicas some of these pass 1.15, too.
 var nameFormats = []string{"n%d", "m-%d", "node-%d", "member-%d", "chainmail-%d", "10.0.0.%d:7000"}
 
 func named(format string, n int) []Member {
@@ -102,7 +103,7 @@ func TestHeldAddsUp(t *testing.T) {
 	})
 }
 
-// The tenth member takes a tenth, and what moves goes to it alone.
+// The tenth member takes about a tenth (of these names), and what moves goes to it alone.
 func TestMinimalMovement(t *testing.T) {
 	for _, f := range nameFormats {
 		ms := named(f, 10)
