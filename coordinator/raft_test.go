@@ -30,7 +30,7 @@ func (c *cluster) rogue() *raft.NetworkTransport {
 }
 
 func heartbeat(term uint64) *raft.AppendEntriesRequest {
-	return &raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("rogue"), Addr: []byte("rogue")}, Term: term, Leader: []byte("rogue")}
+	return &raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("rogue"), Addr: []byte("rogue")}, Term: term}
 }
 
 // TestHeartbeatsWait holds that a heartbeat comes out where all other messages do, although Raft has set a handler for it.
