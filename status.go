@@ -48,10 +48,15 @@ type MemberStatus struct {
 
 // Filling is what a member still fetches from others.
 type Filling struct {
-	What    string                `json:"what"` // step or refill
-	Done    bool                  `json:"done"`
-	Wanted  int                   `json:"wanted"` // states known to be missing
-	Sources []core.SourceProgress `json:"sources"`
+	What   string `json:"what"` // step or refill
+	Done   bool   `json:"done"`
+	Wanted int    `json:"wanted"` // states known to be missing
+	Keys   int    `json:"keys"`   // states taken in so far
+	Bytes  int    `json:"bytes"`
+	// What is left, estimated from the share of the circle that the sources have answered for; -1 while nothing is known.
+	KeysLeft  int                   `json:"keys_left"`
+	BytesLeft int                   `json:"bytes_left"`
+	Sources   []core.SourceProgress `json:"sources"`
 }
 
 // self gives this member's own status.
@@ -69,13 +74,22 @@ func (n *Node) self(ctx context.Context) (MemberStatus, error) {
 			p    core.FillProgress
 		}{{"step", step}, {"refill", refill}} {
 			if f.p.Active {
-				out.Filling = append(out.Filling, Filling{f.what, f.p.Done, f.p.Wanted, f.p.Sources})
+				out.Filling = append(out.Filling, filling(f.what, f.p))
 			}
 		}
 	})
 	bulk := n.transport.Stats().Lanes["bulk"]
 	out.BytesIn, out.BytesOut = bulk.BytesIn, bulk.BytesOut
 	return out, err
+}
+
+func filling(what string, p core.FillProgress) Filling {
+	f := Filling{What: what, Done: p.Done, Wanted: p.Wanted, Keys: p.Keys, Bytes: p.Bytes, Sources: p.Sources, KeysLeft: -1, BytesLeft: -1}
+	if share := p.Share(); share > 0 {
+		f.KeysLeft = int(float64(p.Keys)*(1-share)/share) + p.Wanted
+		f.BytesLeft = int(float64(p.Bytes) * (1 - share) / share)
+	}
+	return f
 }
 
 // fanTimeout is how long members have to answer when all are asked.

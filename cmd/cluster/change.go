@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"chainmail"
+	"chainmail/cmd/cluster/config"
 	"chainmail/coordinator"
 	"chainmail/coordinator/membership"
 	"chainmail/internal/api"
@@ -278,7 +279,11 @@ func fillText(f chainmail.Filling) string {
 		}
 		parts = append(parts, t)
 	}
-	return fmt.Sprintf("%s, %d states wanted", strings.Join(parts, ", "), f.Wanted)
+	left := "nothing is known of what is left"
+	if f.KeysLeft >= 0 {
+		left = fmt.Sprintf("about %d keys and %s left", f.KeysLeft, config.FormatSize(int64(f.BytesLeft)))
+	}
+	return fmt.Sprintf("%s; %d keys and %s taken, %s", strings.Join(parts, ", "), f.Keys, config.FormatSize(int64(f.Bytes)), left)
 }
 
 func (c *cli) watchCmd() *cobra.Command {

@@ -50,6 +50,8 @@ type session struct {
 	wants   []*slot
 	done    bool
 	any     bool // something is filled
+	keys    int  // states taken in
+	bytes   int  // of their pages
 	copied  bool
 }
 
@@ -426,6 +428,8 @@ func (c *Core) absorb(f *session, from string, e Entry) {
 	}
 	if e.Has {
 		c.fill.taken++
+		f.keys++
+		f.bytes += pageBytes(e.Pages)
 		c.install(s, e.Meta.Promised, e.Meta.Stamp, e.Pages)
 		return
 	}

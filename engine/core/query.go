@@ -169,13 +169,27 @@ type FillProgress struct {
 	Started uint64 // version
 	Done    bool
 	Wanted  int // states known to be missing
+	Keys    int // states taken in so far
+	Bytes   int // of their pages
 	Sources []SourceProgress
+}
+
+// Share is how much of what the sources have to say has been heard, 0 to 1.
+func (p FillProgress) Share() float64 {
+	if len(p.Sources) == 0 || p.Done {
+		return 1
+	}
+	sum := 0.0
+	for _, s := range p.Sources {
+		sum += s.Share
+	}
+	return sum / float64(len(p.Sources))
 }
 
 // Progress gives the fill of the active step and the refill.
 func (c *Core) Progress() (step, refill FillProgress) {
 	one := func(f *session) FillProgress {
-		p := FillProgress{Active: f.on, Mode: f.mode, Started: f.started, Done: f.done, Wanted: len(f.wants)}
+		p := FillProgress{Active: f.on, Mode: f.mode, Started: f.started, Done: f.done, Wanted: len(f.wants), Keys: f.keys, Bytes: f.bytes}
 		for _, id := range sortedKeys(f.sources) {
 			src := f.sources[id]
 			share := float64(src.from) / float64(lastToken)
