@@ -99,7 +99,7 @@ func (c *cluster) endpointsBut(m *process.Member) (out []string) {
 
 // The voters of the log are gone: keys whose owner and quorum are left are read and written as before.
 func TestWithoutVoters(t *testing.T) {
-	c := begin(t, 1, process.Settings{Extra: "membership {\n  down_after = \"800ms\"\n  max_voters = 1\n}\n"})
+	c := begin(t, 1, process.Settings{Extra: "membership {\n  down_after = \"1500ms\"\n  max_voters = 1\n}\n"})
 	c.must(c.apply(coordinator.ChangeRequest{Add: ids(c.join(3))}))
 	c.ready(c.members...)
 	c.importRows(200)

@@ -23,7 +23,7 @@ type Settings struct {
 	Store      string   // none or bolt
 	Join       []string // cluster addresses
 	Expect     int      // bootstrap_expect
-	Multiplier float64  // of Raft's times; 0: 0.2, a heartbeat timeout of 400 ms
+	Multiplier float64  // of Raft's times; 0: 0.25, a heartbeat timeout of 500 ms
 	Extra      string   // more HCL
 }
 
@@ -91,7 +91,7 @@ func (m *Member) Configure(s Settings) error {
 	_, http, _ := net.SplitHostPort(m.HTTP)
 	_, cluster, _ := net.SplitHostPort(m.Cluster)
 	if s.Multiplier == 0 {
-		s.Multiplier = 0.2
+		s.Multiplier = 0.25
 	}
 	quoted := make([]string, len(s.Join))
 	for i, a := range s.Join {
@@ -103,7 +103,7 @@ func (m *Member) Configure(s Settings) error {
 	fmt.Fprintf(&b, "raft {\n  performance_multiplier = %v\n}\n", s.Multiplier)
 	fmt.Fprintf(&b, "store {\n  backend = %q\n}\n", s.Store)
 	if !strings.Contains(s.Extra, "membership {") {
-		fmt.Fprintf(&b, "membership {\n  down_after = \"800ms\"\n}\n")
+		fmt.Fprintf(&b, "membership {\n  down_after = \"1500ms\"\n}\n")
 	}
 	b.WriteString(s.Extra)
 	return os.WriteFile(m.Config(), b.Bytes(), 0o600)
