@@ -354,6 +354,28 @@ func (n *Node) Ready(ctx context.Context) []Check {
 	}
 }
 
+// Plan gives what a change would do, with about how many keys move: as many as the members' copies say, spread evenly.
+func (n *Node) Plan(ctx context.Context, q coordinator.ChangeRequest) (coordinator.ChangePlan, error) {
+	plan, err := n.coord.Plan(q)
+	if err != nil {
+		return plan, err
+	}
+	p := n.coord.Placement()
+	copies := 0
+	for _, m := range n.Members(ctx) {
+		if membership.In(p.Base, m.ID) {
+			copies += m.Copies
+		}
+	}
+	keys := float64(copies) / float64(max(1, min(p.Replicas[""], len(p.Base))))
+	for _, s := range plan.Steps {
+		for i := range s.Moves {
+			s.Moves[i].Keys = int(s.Moves[i].Share * keys)
+		}
+	}
+	return plan, nil
+}
+
 // ChangeProgress is where a change stands.
 type ChangeProgress struct {
 	membership.Change

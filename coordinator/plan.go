@@ -35,6 +35,8 @@ type PlannedMoves struct {
 	From  string  `json:"from"` // "" if nobody gives its place up: there were fewer members than replicas
 	To    string  `json:"to"`   // "" if nobody takes it
 	Share float64 `json:"share"`
+	// Keys is about how many copies that is; the log does not know keys, so that Node.Plan fills it in.
+	Keys int `json:"keys"`
 }
 
 // PlanCheck is a condition that was looked at before anything is done. A warning does not stop the change.
@@ -93,7 +95,7 @@ func planStep(s ring.Step, base, next *ring.Ring, n int) PlannedStep {
 	for _, k := range slices.SortedFunc(maps.Keys(shares), func(a, b pair) int {
 		return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to))
 	}) {
-		out.Moves = append(out.Moves, PlannedMoves{k.from, k.to, shares[k]})
+		out.Moves = append(out.Moves, PlannedMoves{From: k.from, To: k.to, Share: shares[k]})
 	}
 	return out
 }

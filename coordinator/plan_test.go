@@ -199,7 +199,7 @@ func TestPlanNames(t *testing.T) {
 	}{
 		{got, []string{"add", "balance_after", "balance_before", "checks", "raft", "remove", "steps", "target", "version"}},
 		{first(got["steps"]), []string{"moves", "ranges", "step"}},
-		{first(first(got["steps"]).(map[string]any)["moves"]), []string{"from", "share", "to"}},
+		{first(first(got["steps"]).(map[string]any)["moves"]), []string{"from", "keys", "share", "to"}},
 		{first(got["checks"]), []string{"name", "ok", "warning", "why"}},
 	} {
 		if !slices.Equal(keys(x.have), x.want) {

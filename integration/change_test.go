@@ -60,6 +60,18 @@ func TestReplaceOne(t *testing.T) {
 	c.importRows(1000)
 	c.start()
 	d := c.join(1)[0]
+	plan, err := c.client.Plan(patient(t), coordinator.ChangeRequest{Add: []string{d.ID}, Remove: []string{"m1"}})
+	c.must(err)
+	if len(plan.Steps) != 2 || plan.Steps[0].Step != "+m4" || plan.Steps[1].Step != "-m1" || !plan.OK() {
+		t.Errorf("plan: %+v", plan)
+	}
+	keys := 0
+	for _, m := range plan.Steps[0].Moves {
+		keys += m.Keys // m4 takes the place of one of three replicas of 3 in 4 keys, of 1,200
+	}
+	if keys < 600 || keys > 1200 {
+		t.Errorf("about %d keys are planned to move: %+v", keys, plan.Steps[0])
+	}
 	c.planned(func() {
 		c.must(c.apply(coordinator.ChangeRequest{Add: []string{d.ID}, Remove: []string{"m1"}}))
 		c.gone(c.members[0])

@@ -99,11 +99,11 @@ func preflight(p coordinator.ChangePlan) error {
 
 func planTable(w io.Writer, p coordinator.ChangePlan) {
 	fmt.Fprintf(w, "for placement version %d, target %s\n\n", p.Version, strings.Join(p.Target, " "))
-	fmt.Fprintln(w, "STEP\tRANGES\tFROM\tTO\tSHARE")
+	fmt.Fprintln(w, "STEP\tRANGES\tFROM\tTO\tSHARE\tKEYS")
 	for _, s := range p.Steps {
 		name, n := s.Step, fmt.Sprint(s.Ranges)
 		for _, m := range s.Moves {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.2f %%\n", name, n, dash(m.From), dash(m.To), 100*m.Share)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.2f %%\t%d\n", name, n, dash(m.From), dash(m.To), 100*m.Share, m.Keys)
 			name, n = "", ""
 		}
 		if name != "" {

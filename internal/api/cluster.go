@@ -265,7 +265,7 @@ func (s *Server) plan(w http.ResponseWriter, r *http.Request) error {
 	if err := body(r, &q); err != nil {
 		return err
 	}
-	p, err := s.node.Coordinator().Plan(q)
+	p, err := s.node.Plan(r.Context(), q)
 	if err != nil {
 		return err
 	}
