@@ -220,6 +220,8 @@ func (c *cli) statusCmd() *cobra.Command {
 				return err
 			}
 			switch {
+			case s.ClusterID == "":
+				return fail(exitNoLeader, "cluster bootstrap --voter ID=HOST:PORT ..., or cluster join ADDR", "member %s is part of no cluster yet", s.Member)
 			case s.Leader == "":
 				return fail(exitNoLeader, "cluster members", "no leader is known to member %s", s.Member)
 			case !s.Ready:
