@@ -29,6 +29,7 @@ race: ## the tests with the race detector, without those of whole processes
 lint: ## staticcheck, and golangci-lint where it is installed
 	test -z "$$(gofmt -l .)"
 	$(GO) run $(STATICCHECK) ./...
+	cd bench && $(GO) vet ./...
 	if command -v golangci-lint >/dev/null; then golangci-lint run; fi
 
 integration: ## whole clusters of the production binary
