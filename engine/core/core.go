@@ -60,6 +60,7 @@ const (
 // Core is the protocol of one member. It is stepped by one goroutine at a time.
 type Core struct {
 	cfg    Config
+	run    uint64 // which run of the member this is: no other has this number
 	now    Time
 	out    []Effect
 	ops    uint64 // last operation number, also for activations and requests
@@ -96,11 +97,11 @@ type pushMark struct {
 func New(cfg Config, now Time, saved *Saved) *Core {
 	cfg.Limits = cfg.Limits.withDefaults()
 	c := &Core{
-		cfg: cfg, now: now,
-		ops:  firstOp(cfg.Incarnation, cfg.Boot),
+		cfg: cfg, now: now, run: runOf(cfg.Incarnation, cfg.Boot),
 		acts: map[uint64]*activation{}, byOp: map[uint64]*activation{}, calls: map[uint64]*call{}, asks: map[uint64]*call{},
 		pushed: map[string]pushMark{},
 	}
+	c.ops = firstOp(c.run)
 	c.slots.init()
 	c.timers.init(now)
 	if saved == nil {
@@ -108,7 +109,7 @@ func New(cfg Config, now Time, saved *Saved) *Core {
 	}
 	for _, r := range saved.Records {
 		if r.Key.Type == markType {
-			c.fill.loadMark(r)
+			c.loadMark(r)
 			continue
 		}
 		s := c.slots.get(r.Key, ring.KeyToken(ring.HashV1, r.Key.Type, r.Key.Name))
@@ -128,13 +129,12 @@ func (c *Core) keepPersists() {
 	c.out = slices.DeleteFunc(c.out, func(e Effect) bool { _, ok := e.(*Persist); return !ok })
 }
 
+// runOf numbers a run of a member by its incarnation and boot.
+func runOf(incarnation, boot uint64) uint64 { return mix(mix(incarnation)^boot*0x9e3779b97f4a7c15) | 1 }
+
 // firstOp gives where a run begins to number what it asks of others: runs of one member do not take each other's answers
 // for their own. The numbers of a run are 2^opShift and more apart from those of others but for one in 2^24.
-func firstOp(incarnation, boot uint64) uint64 {
-	h := (incarnation ^ boot*0x9e3779b97f4a7c15) * 0xff51afd7ed558ccd
-	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
-	return (h ^ h>>33) >> opShift << opShift
-}
+func firstOp(run uint64) uint64 { return run >> opShift << opShift }
 
 // Step takes one input at an instant and appends the effects to out.
 func (c *Core) Step(now Time, in Input, out []Effect) []Effect {

@@ -72,7 +72,7 @@ type source struct {
 	next   Time // not asked before
 	since  uint64
 	now    uint64
-	boot   uint64
+	run    uint64
 	empty  bool // it said that it is refilling too and has filled nothing
 	why    string
 }
@@ -85,9 +85,13 @@ type want struct {
 	lists []uint64 // serials of the sessions that are not done before it is here
 }
 
-func (f *fillState) loadMark(r Record) {
-	if r.Key == filledMark {
-		f.mark = r.Meta.Promised.Version
+// loadMark takes a record of this package's own from the store.
+func (c *Core) loadMark(r Record) {
+	switch r.Key {
+	case filledMark:
+		c.fill.mark = r.Meta.Promised.Version
+	case floorMark:
+		c.floor = r.Meta.Promised
 	}
 }
 
@@ -197,7 +201,7 @@ func (c *Core) reviewStep() {
 
 // restart begins another walk: for what changed since the last complete one.
 func (s *source) restart() {
-	*s = source{id: s.id, passes: s.passes, since: s.since, boot: s.boot}
+	*s = source{id: s.id, passes: s.passes, since: s.since, run: s.run}
 }
 
 // discardGained forgets what is left here of keys that this member is going to hold: it was not kept up to date.
@@ -313,7 +317,7 @@ func (c *Core) askSource(f *session, src *source) {
 		return
 	}
 	src.seq, src.sent = c.nextOp(), c.now
-	c.send(src.id, &Pull{Session: f.id, Mode: f.mode, Seq: src.seq, From: src.from, Since: src.since, Boot: src.boot})
+	c.send(src.id, &Pull{Session: f.id, Mode: f.mode, Seq: src.seq, From: src.from, Since: src.since, Run: src.run})
 }
 
 // credit says whether the transfer rate allows another pull now.
@@ -363,8 +367,8 @@ func (c *Core) pulled(m Message, b *Pulled) {
 	}
 	src.why = ""
 	if src.from == 0 {
-		src.now, src.boot = b.Now, b.Boot
-	} else if src.boot != b.Boot { // another run of the source: what it says now does not continue the walk
+		src.now, src.run = b.Now, b.Run
+	} else if src.run != b.Run { // another run of the source: what it says now does not continue the walk
 		src.since = 0
 		src.restart()
 		return

@@ -123,8 +123,8 @@ type Pull struct {
 	Mode    PullMode
 	Seq     uint64     // of this request; the answer repeats it
 	From    ring.Token // first token asked for
-	Since   uint64     // only what changed after this sequence number of the source in its run Boot; 0: all
-	Boot    uint64
+	Since   uint64     // only what changed after this sequence number of the source in its run Run; 0: all
+	Run     uint64
 	One     bool // only the key Key
 	Key     Key
 }
@@ -151,7 +151,7 @@ type Pulled struct {
 	One     bool
 	Key     Key
 	Now     uint64 // source's sequence number when the pass began
-	Boot    uint64
+	Run     uint64 // of the source
 	Entries []Entry
 }
 

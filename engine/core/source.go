@@ -20,7 +20,7 @@ const (
 
 // pull answers a receiver with the copies it has to hold, in the order of tokens. It keeps nothing about the receiver.
 func (c *Core) pull(m Message, b *Pull) {
-	ans := &Pulled{Session: b.Session, Mode: b.Mode, Seq: b.Seq, From: b.From, To: b.From, One: b.One, Key: b.Key, Boot: c.cfg.Boot, Now: c.slots.seq}
+	ans := &Pulled{Session: b.Session, Mode: b.Mode, Seq: b.Seq, From: b.From, To: b.From, One: b.One, Key: b.Key, Run: c.run, Now: c.slots.seq}
 	switch ans.Code = c.pullable(m, b); {
 	case ans.Code != CodeOK:
 		ans.Empty = !c.fill.refill.any
@@ -127,7 +127,7 @@ func (c *Core) pullOne(to string, b *Pull, ans *Pulled) {
 
 func (c *Core) pullRange(to string, b *Pull, ans *Pulled) {
 	since := b.Since
-	if b.Boot != c.cfg.Boot {
+	if b.Run != c.run {
 		since = 0
 	}
 	if !c.floor.IsZero() && b.From == 0 { // the floor holds for keys without a copy too

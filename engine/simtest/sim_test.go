@@ -130,6 +130,7 @@ func TestSimDeterministic(t *testing.T) {
 // TestFound runs the seeds that have found something, each with what was wrong.
 func TestFound(t *testing.T) {
 	for seed, what := range map[uint64]string{
+		1050: "a source that had lost its memory was asked for what changed since a number of the run before",
 		1288: "a promise by an old view was held against a member: it counts for nothing",
 		1751: "a copy that two sessions of a member wanted was waited for by the first one alone",
 		4180: "a member that gained some ranges and kept others, whose set shrank, compared the latter only as far as they were new",

@@ -171,7 +171,7 @@ func (c *coder) bulk(b core.Body) {
 		c.u64(&b.Seq)
 		c.u64((*uint64)(&b.From))
 		c.u64(&b.Since)
-		c.u64(&b.Boot)
+		c.u64(&b.Run)
 		c.flag(&b.One)
 		if b.One {
 			c.key(&b.Key)
@@ -190,7 +190,7 @@ func (c *coder) bulk(b core.Body) {
 			c.key(&b.Key)
 		}
 		c.u64(&b.Now)
-		c.u64(&b.Boot)
+		c.u64(&b.Run)
 		c.entries(&b.Entries)
 	case *core.Fetch:
 		c.u64(&b.Session)
