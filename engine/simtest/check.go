@@ -39,7 +39,7 @@ func (o Options) kindOf(n int) string {
 		return "list"
 	}
 	t := [...]string{"list", "act", "cnt", "reg", "list", "box"}[n%6]
-	if t == "box" && !o.Load.Deletes {
+	if t == "box" && o.Load.Deletes == 0 {
 		return "list"
 	}
 	return t
@@ -181,6 +181,7 @@ func (c *checks) put(h *host, p *core.Put, before, after core.Record) {
 	}
 	if p.Drop {
 		c.s.trace.add(c.s.now, "%s drops %s %s", h.id, p.Key, before.Meta.Stamp)
+		c.dropped(h, before)
 	}
 	lower := after.Meta.Stamp.Less(before.Meta.Stamp)
 	switch {
@@ -204,6 +205,24 @@ func (c *checks) put(h *host, p *core.Put, before, after core.Record) {
 	}
 	if before.Meta.Stamp != after.Meta.Stamp && !after.Meta.Stamp.IsZero() {
 		c.stamped(h, after)
+	}
+}
+
+// dropped checks that a copy goes only when those of the key's set that are up have it, by the placement that the member
+// goes by: whoever lost its memory since is excused.
+func (c *checks) dropped(h *host, r core.Record) {
+	k := c.keys[r.Key]
+	if r.Meta.Stamp.IsZero() || k == nil || c.s.o.Trouble.Loss || !h.up() {
+		return
+	}
+	e := h.core.Explain(r.Key)
+	for _, id := range e.Base {
+		m, ok := h.core.View().Member(id)
+		if o := c.s.host(id); !ok || m.Down || m.Incarnation != o.inc || c.s.log.lacks(id) || !k.purged.Less(r.Meta.Stamp) {
+			continue
+		} else if has := o.disk.records[r.Key].Meta; has.Stamp.Less(r.Meta.Stamp) {
+			c.s.fail("%s drops %s of %s, and %s of %v holds %s", h.id, r.Meta.Stamp, r.Key, id, e.Base, has.Stamp)
+		}
 	}
 }
 

@@ -89,7 +89,7 @@ func (s *Sim) method(typ string) string {
 		return get
 	case x < 0.42:
 		return refuse
-	case x < 0.47 && s.o.Load.Deletes && typ != "list" && typ != "act":
+	case x < 0.42+s.o.Load.Deletes && typ != "list" && typ != "act":
 		return del
 	}
 	return map[string]string{"list": app, "act": app, "box": app, "cnt": add, "reg": set}[typ]

@@ -29,7 +29,12 @@ func (s *Sim) anyHost() *host { return s.hosts[s.rand.IntN(len(s.hosts))] }
 func (s *Sim) faults() {
 	o := &s.o
 	s.every(o.Trouble.Changes, s.log.submit)
-	s.every(o.Trouble.Crashes, func() { s.crash(s.anyHost()) })
+	s.every(o.Trouble.Crashes, func() {
+		s.crash(s.anyHost())
+		if s.chance(o.Trouble.Twins) {
+			s.crash(s.anyHost())
+		}
+	})
 	s.every(o.Trouble.Pauses, func() { s.pause(s.anyHost()) })
 	s.every(o.Trouble.WrongMarks, func() {
 		h := s.anyHost()
@@ -144,7 +149,21 @@ func (s *Sim) crash(h *host) {
 			})
 		}
 	}
-	s.after(s.between(10*time.Millisecond, 4*time.Second), h.start)
+	back := s.between(10*time.Millisecond, 4*time.Second)
+	if s.chance(0.3) {
+		back = s.between(time.Millisecond, 150*time.Millisecond)
+	}
+	s.after(back, h.start)
+}
+
+// sharp crashes a member right after it has told a peer something that the peer goes by.
+func (s *Sim) sharp(h *host, b core.Body) {
+	switch b.(type) {
+	case *core.Promise, *core.Accepted, *core.Confirmed, *core.Pulled, *core.Offered:
+		if !s.calm && s.chance(s.o.Trouble.Sharp) {
+			h.later(s.between(0, 2*time.Millisecond), func() { s.crash(h) })
+		}
+	}
 }
 
 // heal ends all faults and starts the second phase.

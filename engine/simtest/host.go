@@ -170,6 +170,7 @@ func (h *host) do(e core.Effect) {
 	switch e := e.(type) {
 	case *core.Send:
 		s.checks.sent(h, e.Msg.Body)
+		s.sharp(h, e.Msg.Body)
 		if e.Msg.To == h.id {
 			h.later(0, func() { h.step(&core.Recv{Msg: e.Msg}) })
 			return

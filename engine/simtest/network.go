@@ -51,7 +51,7 @@ func (n *network) send(m core.Message) {
 	deliver := n.carry(m)
 	for range times {
 		d := n.delay(l)
-		if !s.calm && s.chance(s.o.Net.Stragglers) {
+		if !s.calm && s.chance(n.straggles(m.Body)) {
 			d += s.between(0, stragglerMost)
 		}
 		if !s.calm {
@@ -64,6 +64,17 @@ func (n *network) send(m core.Message) {
 			}
 		})
 	}
+}
+
+// bulkStraggles is how much more often bulk transfers straggle: they go a way of their own, behind others.
+const bulkStraggles = 10
+
+func (n *network) straggles(b core.Body) float64 {
+	switch b.(type) {
+	case *core.Pull, *core.Pulled, *core.Fetch, *core.Fetched, *core.Offer, *core.Offered:
+		return bulkStraggles * n.s.o.Net.Stragglers
+	}
+	return n.s.o.Net.Stragglers
 }
 
 // doubles says whether a message may arrive twice. A transport gives a caller's message at most once.

@@ -46,8 +46,8 @@ type Load struct {
 	Gap     time.Duration // between two calls of a client, on average
 	Handler time.Duration // a handler takes, at most
 	Limit   time.Duration // a call's deadline
-	Deletes bool
-	Others  bool // not lists alone
+	Deletes float64       // share of the calls of what can be deleted
+	Others  bool          // not lists alone
 }
 
 // Net is what happens to messages.
@@ -70,6 +70,7 @@ type Log struct {
 	Dup     float64       // share of proposals that are applied twice
 	Outages time.Duration // the log has no leader for a while
 	Behind  time.Duration // a member hears nothing of the log for a while, and little of its peers
+	Leave   float64       // share of versions at whose birth that happens to a member of the ring
 }
 
 // Disk is what a durable store does.
@@ -82,6 +83,8 @@ type Disk struct {
 type Trouble struct {
 	Crashes    time.Duration
 	Wipes      float64 // share of the crashes after which a durable disk is gone
+	Twins      float64 // share of the crashes that take another member along
+	Sharp      float64 // share of answers to peers after which the member crashes
 	Pauses     time.Duration
 	WrongMarks time.Duration // a healthy member is marked down
 	Changes    time.Duration // a change is submitted
@@ -116,11 +119,11 @@ func (r dice) rate(p, most float64) float64 {
 // Draw takes a run's options from its seed.
 func Draw(seed uint64) Options {
 	r := dice{rand.New(rand.NewPCG(seed, 0x5eed))}
-	o := Options{Seed: seed, Length: r.dur(4*time.Second, 20*time.Second), Cluster: r.cluster()}
+	o := Options{Seed: seed, Length: r.dur(4*time.Second, 24*time.Second), Cluster: r.cluster()}
 	o.Load = Load{
 		Keys: 1 + r.IntN(50), Clients: 1 + r.IntN(8), Gap: r.dur(5*time.Millisecond, 120*time.Millisecond),
 		Handler: r.some(0.5, 10*time.Microsecond, 20*time.Millisecond), Limit: r.dur(200*time.Millisecond, 3*time.Second),
-		Deletes: r.IntN(3) == 0, Others: r.IntN(3) > 0,
+		Deletes: r.rate(0.5, 0.25), Others: r.IntN(3) > 0,
 	}
 	if r.IntN(3) == 0 {
 		o.Load.Keys = 1 + r.IntN(4)
@@ -131,10 +134,13 @@ func Draw(seed uint64) Options {
 		Cuts: r.some(0.5, 100*time.Millisecond, 4*time.Second), Isolations: r.some(0.3, time.Second, 8*time.Second),
 		Clogs: r.some(0.3, 300*time.Millisecond, 4*time.Second), Wire: r.IntN(8) == 0,
 	}
+	if r.IntN(5) == 0 {
+		o.Net.Loss, o.Net.Dup = r.rate(0.7, 0.3), r.rate(0.7, 0.3)
+	}
 	o.Log = Log{
 		Lag: r.dur(time.Millisecond, 300*time.Millisecond), Skip: r.rate(0.4, 0.5), Lost: r.rate(0.5, 0.3), Late: r.rate(0.4, 0.2),
 		Dup: r.rate(0.3, 0.2), Outages: r.some(0.3, time.Second, 8*time.Second),
-		Behind: r.some(0.4, 500*time.Millisecond, 4*time.Second),
+		Behind: r.some(0.4, 500*time.Millisecond, 4*time.Second), Leave: r.rate(0.5, 0.4),
 	}
 	if r.IntN(10) == 0 {
 		o.Log.Lag = r.dur(time.Second, 5*time.Second)
@@ -144,16 +150,17 @@ func Draw(seed uint64) Options {
 		Crashes: r.some(0.6, time.Second, 8*time.Second), Wipes: r.rate(0.5, 0.5), Pauses: r.some(0.3, 2*time.Second, 8*time.Second),
 		WrongMarks: r.some(0.3, time.Second, 6*time.Second), Changes: r.some(0.85, 500*time.Millisecond, 5*time.Second),
 		Aborts: r.rate(0.4, 0.6), Holds: r.IntN(5) == 0, Loss: r.IntN(25) == 0,
+		Twins: r.rate(0.4, 0.6), Sharp: r.rate(0.3, 0.004),
 	}
 	return o
 }
 
 func (r dice) cluster() Cluster {
 	c := Cluster{Members: 1 + r.IntN(7), Replicas: 1 + r.IntN(5), VNodes: 1 + r.IntN(12), Durable: r.IntN(2) == 0, Weights: r.IntN(6) == 0}
-	if r.IntN(3) > 0 {
+	if r.IntN(2) > 0 {
 		c.Replicas = 3
 	}
-	if r.IntN(4) == 0 {
+	if r.IntN(3) == 0 {
 		c.Counters = 1 + r.IntN(5)
 	}
 	if r.IntN(4) == 0 {
@@ -176,6 +183,8 @@ var kinds = []struct {
 }{
 	{"crashes", func(o *Options) { o.Trouble.Crashes = 0 }},
 	{"wipes", func(o *Options) { o.Trouble.Wipes = 0 }},
+	{"twins", func(o *Options) { o.Trouble.Twins = 0 }},
+	{"sharp", func(o *Options) { o.Trouble.Sharp = 0 }},
 	{"pauses", func(o *Options) { o.Trouble.Pauses = 0 }},
 	{"marks", func(o *Options) { o.Trouble.WrongMarks = 0 }},
 	{"changes", func(o *Options) { o.Trouble.Changes = 0 }},
@@ -183,6 +192,7 @@ var kinds = []struct {
 	{"holds", func(o *Options) { o.Trouble.Holds = false }},
 	{"outages", func(o *Options) { o.Log.Outages = 0 }},
 	{"behind", func(o *Options) { o.Log.Behind = 0 }},
+	{"leave", func(o *Options) { o.Log.Leave = 0 }},
 	{"lag", func(o *Options) { o.Log.Lag = time.Millisecond }},
 	{"skip", func(o *Options) { o.Log.Skip = 0 }},
 	{"lost", func(o *Options) { o.Log.Lost = 0 }},
@@ -198,7 +208,7 @@ var kinds = []struct {
 	{"wire", func(o *Options) { o.Net.Wire = false }},
 	{"stalls", func(o *Options) { o.Disk.Stalls = 0 }},
 	{"handler", func(o *Options) { o.Load.Handler = 0 }},
-	{"deletes", func(o *Options) { o.Load.Deletes = false }},
+	{"deletes", func(o *Options) { o.Load.Deletes = 0 }},
 	{"others", func(o *Options) { o.Load.Others = false }},
 	{"limits", func(o *Options) { o.Cluster.Limits = core.Limits{} }},
 	{"rate", func(o *Options) { o.Cluster.Rate, o.Cluster.Streams = 0, 0 }},

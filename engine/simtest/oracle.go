@@ -48,6 +48,9 @@ func (l *oracle) apply(c membership.Command) membership.Result {
 		l.rings(&old)
 		l.s.trace.add(l.s.now, "log r%d %s", p.Revision, p.String())
 		l.s.checks.placed(&old, &p)
+		if p.Version != old.Version && len(p.Base) > 0 && !l.s.calm && l.s.chance(l.s.o.Log.Leave) {
+			l.s.leaveBehind(l.s.host(p.Base[l.s.rand.IntN(len(p.Base))].ID))
+		}
 		l.spread(v)
 	}
 	l.s.after(l.s.between(time.Millisecond, 10*time.Millisecond), l.drive)
