@@ -38,6 +38,9 @@ integration: ## whole clusters of the production binary
 sim: ## the simulator: make sim SEEDS=500 START=1
 	$(GO) test ./engine/simtest -count=1 -timeout 0 -run 'TestSim$$' -seeds $(SEEDS) -start $(START)
 
+planted: ## the simulator against every planted bug, up to 2,000 seeds each
+	$(GO) test ./engine/simtest -count=1 -timeout 0 -v -run 'TestPlanted$$' -planted 2000
+
 fuzz: ## every fuzz target for FUZZTIME
 	set -e; for p in $$($(GO) list ./...); do \
 		for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
@@ -61,4 +64,4 @@ ci: ## what .ci/run runs
 	$(MAKE) integration
 	$(MAKE) sim SEEDS=3000
 
-.PHONY: help build demo test race lint integration sim fuzz bench cover soak ci
+.PHONY: help build demo test race lint integration sim planted fuzz bench cover soak ci
