@@ -73,7 +73,7 @@ func (n *Node) self(ctx context.Context) (MemberStatus, error) {
 			what string
 			p    core.FillProgress
 		}{{"step", step}, {"refill", refill}} {
-			if f.p.Active {
+			if f.p.Active && len(f.p.Sources) > 0 { // who gains nothing fills nothing
 				out.Filling = append(out.Filling, filling(f.what, f.p))
 			}
 		}

@@ -127,7 +127,7 @@ func TestAbortInCopy(t *testing.T) {
 	c.until("the progress says what is left", func(ctx context.Context) (bool, string) {
 		p, err := c.client.Progress(ctx, ch.ID)
 		if err != nil || len(p.Filling) != 1 || len(p.Filling[0].Filling) != 1 || len(p.Waiting) == 0 {
-			return false, fmt.Sprintf("%+v %v", p, err)
+			return false, fmt.Sprintf("%+v waits %v: %v", p.Filling, p.Waiting, err)
 		}
 		f := p.Filling[0].Filling[0]
 		return p.Filling[0].ID == d[0].ID && f.Keys > 0 && f.Bytes > 0 && f.KeysLeft > 0 && f.BytesLeft > 0 && len(f.Sources) == 3, fmt.Sprintf("%+v", f)
