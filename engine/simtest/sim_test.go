@@ -17,7 +17,7 @@ var (
 	seeds   = flag.Int("seeds", 60, "how many seeds to run")
 	start   = flag.Uint64("start", 1, "first seed")
 	one     = flag.Uint64("seed", 0, "run this seed alone")
-	show    = flag.Bool("trace", false, "print the whole trace")
+	show    = flag.Bool("show", false, "print the whole trace")
 	without = flag.String("without", "", "kinds of trouble to turn off, separated by commas; all for every kind")
 	strict  = flag.String("strict", "", "open findings (open.go) that count as violations, separated by commas; all for all")
 	roll    = flag.Uint64("roll", 0, "which of the runs with these options, as Shrink names it")
@@ -102,7 +102,7 @@ func TestSim(t *testing.T) {
 
 // failure tells all that is needed to look into a failing run.
 func failure(s *Sim, o Options) string {
-	out := fmt.Sprintf("options %v\n%s\nagain: go test ./engine/simtest -run 'TestSim$' -seed %d -trace", o, strings.Join(s.Trace(), "\n"), o.Seed)
+	out := fmt.Sprintf("options %v\n%s\nagain: go test ./engine/simtest -run 'TestSim$' -seed %d -show", o, strings.Join(s.Trace(), "\n"), o.Seed)
 	if *without != "" {
 		out += " -without " + *without
 	}
