@@ -30,7 +30,7 @@ func (n *Node) follow() {
 			// Placements from before this run list another one, or none. A member whose joining was aborted stays as a
 			// standby; one that a change removed goes.
 			m, listed := p.Member(n.id)
-			on := onRing(p, n.id)
+			on := p.Places(n.id)
 			placed = placed || on && m.Incarnation == n.inc
 			if placed && !on && p.Running == nil && (m.Removed && m.Incarnation == n.inc || !listed) && n.departing.CompareAndSwap(false, true) {
 				n.wg.Go(n.depart)
@@ -39,10 +39,6 @@ func (n *Node) follow() {
 			return
 		}
 	}
-}
-
-func onRing(p *membership.Placement, id string) bool {
-	return membership.In(p.Base, id) || membership.In(p.Next, id) || membership.In(p.Target, id)
 }
 
 func (n *Node) place(p *membership.Placement) {
@@ -162,7 +158,7 @@ const lookEvery = 20 * time.Millisecond
 // handOver waits until the engine holds nothing any more, or the member is added again.
 func (n *Node) handOver(ctx context.Context) error {
 	for {
-		if onRing(n.coord.Placement(), n.id) {
+		if n.coord.Placement().Places(n.id) {
 			return errStays
 		}
 		s, err := n.stats(ctx)

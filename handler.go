@@ -108,7 +108,8 @@ var laneOf = [...]transport.Lane{wire.Messages: transport.Messages, wire.Replica
 // send gives a message to the transport. A caller's message that could not be sent was not run: it is routed again. An
 // answer to a member that has just joined, and that this one's log does not list yet, waits until it does.
 func (n *Node) send(m core.Message, now core.Time) {
-	err := n.sendNow(m, now)
+	k := m.Body.Kind()
+	err := n.transport.SendFunc(m.To, laneOf[wire.LaneOf(k)], uint8(k), func(dst []byte) []byte { return wire.Append(dst, &m, now) })
 	if err == nil {
 		return
 	}
@@ -130,11 +131,6 @@ func (n *Node) sendEarly() {
 	for _, m := range n.early.take(func(id string) bool { return places[id] != "" }) {
 		n.send(m, n.engine.Now())
 	}
-}
-
-func (n *Node) sendNow(m core.Message, now core.Time) error {
-	k := m.Body.Kind()
-	return n.transport.SendFunc(m.To, laneOf[wire.LaneOf(k)], uint8(k), func(dst []byte) []byte { return wire.Append(dst, &m, now) })
 }
 
 // earlyAnswers are answers to members that are not listed yet.

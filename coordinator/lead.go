@@ -115,7 +115,7 @@ func (c *Coordinator) letGo(ctx context.Context, id string) error {
 		return ErrNotLeader
 	}
 	p := c.Placement()
-	if membership.In(p.Base, id) || membership.In(p.Next, id) || membership.In(p.Target, id) {
+	if p.Places(id) {
 		return fmt.Errorf("member %s is still on the ring at version %d; remove it with a change first", id, p.Version)
 	}
 	if id == c.cfg.Self.ID {

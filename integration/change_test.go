@@ -10,6 +10,7 @@ import (
 
 	"chainmail/coordinator"
 	"chainmail/coordinator/membership"
+	"chainmail/integration/load"
 	"chainmail/integration/process"
 	"chainmail/internal/api"
 )
@@ -34,7 +35,7 @@ func (c *cluster) planned(f func()) {
 	w := c.load.Open("planned")
 	f()
 	c.load.Shut()
-	p := loadPauses(w)
+	p := load.PausesOf(w)
 	c.t.Logf("longest pauses of keys: p50 %.1f ms, p99 %.1f ms, max %.1f ms", p.P50, p.P99, p.Max)
 	c.more(300)
 	c.check(false)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,12 +13,9 @@ import (
 	"chainmail"
 	"chainmail/coordinator"
 	"chainmail/coordinator/membership"
-	"chainmail/integration/load"
 	"chainmail/integration/process"
 	"chainmail/internal/api"
 )
-
-func loadPauses(w *load.Window) load.Pauses { return load.PausesOf(w) }
 
 // Each member in turn is killed and comes back: in memory it fills again, on disk it has what it had.
 func TestRestartEachInTurn(t *testing.T) {
@@ -180,7 +178,7 @@ func TestGainedRangeIsNeverServedEmpty(t *testing.T) {
 				out++
 			}
 		}
-		gained := !contains(l.Replicas, joiner.ID) && contains(l.Next, joiner.ID)
+		gained := !slices.Contains(l.Replicas, joiner.ID) && slices.Contains(l.Next, joiner.ID)
 		if out < 2 || !gained {
 			continue
 		}
@@ -202,15 +200,6 @@ func TestGainedRangeIsNeverServedEmpty(t *testing.T) {
 			t.Fatalf("after the heal %s is %.40q, %v", r.Key, b, err)
 		}
 	}
-}
-
-func contains(list []string, id string) bool {
-	for _, x := range list {
-		if x == id {
-			return true
-		}
-	}
-	return false
 }
 
 func (c *cluster) refusedEmpty(joiner *process.Member, key string) {

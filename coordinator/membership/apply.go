@@ -105,6 +105,11 @@ func In(set []ring.Member, id string) bool {
 	return slices.ContainsFunc(set, func(m ring.Member) bool { return m.ID == id })
 }
 
+// Places says whether a member is on the ring in some way: before the active step, after it, or when the change has ended.
+func (p *Placement) Places(id string) bool {
+	return In(p.Base, id) || In(p.Next, id) || In(p.Target, id)
+}
+
 func (p *Placement) isBanned(id string, inc uint64) bool {
 	return slices.Contains(p.Banned, Ban{id, inc})
 }
@@ -145,8 +150,7 @@ func (p *Placement) reregister(i int, m Member, seen uint64) Result {
 	if old.Incarnation != m.Incarnation && old.Incarnation != seen {
 		return Result{Code: ErrStale, Text: fmt.Sprintf("member %s registers incarnation %x after %x, but %x is listed; look again", m.ID, m.Incarnation, seen, old.Incarnation)}
 	}
-	inSets := In(p.Base, m.ID) || In(p.Next, m.ID) || In(p.Target, m.ID)
-	if inSets && (old.Zone != m.Zone || old.Weight != m.Weight) {
+	if p.Places(m.ID) && (old.Zone != m.Zone || old.Weight != m.Weight) {
 		return invalid("member %s is on the ring with zone %q and weight %d; remove it before it comes back with %q and %d", m.ID, old.Zone, old.Weight, m.Zone, m.Weight)
 	}
 	next := m
@@ -284,7 +288,7 @@ func (p *Placement) forget(id string) Result {
 	if !ok {
 		return Result{Code: Unchanged}
 	}
-	if In(p.Base, id) || In(p.Next, id) || In(p.Target, id) || p.Members[i].State != Standby {
+	if p.Places(id) || p.Members[i].State != Standby {
 		return invalid("member %s is %v; remove it with a change first", id, p.Members[i].State)
 	}
 	p.ban(id, p.Members[i].Incarnation)

@@ -38,7 +38,6 @@ type Member struct {
 	mu     sync.Mutex
 	cmd    *exec.Cmd
 	stdin  io.Closer
-	log    *os.File
 	exited chan struct{}
 	err    error
 }
@@ -132,7 +131,7 @@ func (m *Member) Start() error {
 		log.Close()
 		return fmt.Errorf("start %s: %w", m.ID, err)
 	}
-	m.cmd, m.stdin, m.log, m.err, m.exited = cmd, stdin, log, nil, make(chan struct{})
+	m.cmd, m.stdin, m.err, m.exited = cmd, stdin, nil, make(chan struct{})
 	go m.reap(cmd, log, m.exited)
 	return nil
 }

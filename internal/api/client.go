@@ -202,16 +202,9 @@ func (c *Client) once(ctx context.Context, method, base, path string, payload []
 		left -= min(answerTime, left/10) // so that the member's word comes before the deadline
 		target += mark + "timeout=" + max(left, time.Millisecond).String()
 	}
-	r, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(payload))
+	resp, err := c.send(ctx, method, base, target, payload)
 	if err != nil {
-		return problem("bad-request", "%v", err)
-	}
-	if c.token != "" {
-		r.Header.Set("Authorization", "Bearer "+c.token)
-	}
-	resp, err := c.http.Do(r)
-	if err != nil {
-		return sendError(method, base, err)
+		return err
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
@@ -232,6 +225,22 @@ func (c *Client) once(ctx context.Context, method, base, path string, payload []
 		return fmt.Errorf("answer of %s: %w", base, err)
 	}
 	return nil
+}
+
+// send sends one request to one endpoint, with the token. Close the answer's body.
+func (c *Client) send(ctx context.Context, method, base, target string, payload []byte) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(payload))
+	if err != nil {
+		return nil, problem("bad-request", "%v", err)
+	}
+	if c.token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	resp, err := c.http.Do(r)
+	if err != nil {
+		return nil, sendError(method, base, err)
+	}
+	return resp, nil
 }
 
 func sendError(method, base string, err error) error {
@@ -371,16 +380,9 @@ func (c *Client) Stream(ctx context.Context, path string) (io.ReadCloser, error)
 	if len(bases) == 0 {
 		return nil, ErrNoEndpoint
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, bases[0]+path, nil)
+	resp, err := c.send(ctx, http.MethodGet, bases[0], bases[0]+path, nil)
 	if err != nil {
 		return nil, err
-	}
-	if c.token != "" {
-		r.Header.Set("Authorization", "Bearer "+c.token)
-	}
-	resp, err := c.http.Do(r)
-	if err != nil {
-		return nil, sendError(http.MethodGet, bases[0], err)
 	}
 	if resp.StatusCode >= 300 {
 		defer resp.Body.Close()

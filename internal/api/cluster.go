@@ -52,10 +52,8 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
 	for _, m := range p.Base {
 		out.Ring = append(out.Ring, m.ID)
 	}
-	if p.Stage != membership.StageStable {
-		for _, x := range membership.Waiting(p) {
-			out.Waiting = append(out.Waiting, x.String())
-		}
+	for _, x := range membership.Waiting(p) {
+		out.Waiting = append(out.Waiting, x.String())
 	}
 	return reply(w, http.StatusOK, out)
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"chainmail/engine/kinds"
 )
 
 // Row is one record of a file.
@@ -16,10 +18,7 @@ type Row struct {
 	Value []byte // a JSON object, column -> text
 }
 
-const (
-	maxKey   = 1 << 10
-	maxValue = 1 << 20
-)
+const maxKey = 1 << 10 // as the engine bounds it
 
 // Read reads a whole file and refuses it whole: if the key column is missing, a record is broken or has another number
 // of fields, a key is empty, too long or comes twice. Errors name the line.
@@ -74,8 +73,8 @@ func makeRow(head, rec []string, at int) (Row, error) {
 		return Row{}, errors.New("the key is empty")
 	case len(rec[at]) > maxKey:
 		return Row{}, fmt.Errorf("the key has %d bytes; at most %d are allowed", len(rec[at]), maxKey)
-	case len(value) > maxValue:
-		return Row{}, fmt.Errorf("the row has %d bytes; at most %d are allowed", len(value), maxValue)
+	case len(value) > kinds.MaxValue:
+		return Row{}, fmt.Errorf("the row has %d bytes; at most %d are allowed", len(value), kinds.MaxValue)
 	}
 	return Row{Key: rec[at], Value: value}, nil
 }

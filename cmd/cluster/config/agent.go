@@ -25,7 +25,6 @@ type Agent struct {
 	LeaveTimeout     time.Duration
 	Prometheus       bool
 	TokenFile        string
-	MaxMessage       int
 }
 
 const heartbeat = 2 * time.Second
@@ -57,7 +56,6 @@ func (f *File) Agent() (Agent, error) {
 		LeaveOnTerminate: f.Membership.LeaveOnTerminate, LeaveTimeout: p.duration("membership.leave_timeout", f.Membership.LeaveTimeout),
 		Prometheus: f.Telemetry.Prometheus, TokenFile: f.ACL.TokenFile,
 	}
-	a.MaxMessage = a.Node.Limits.State
 	if a.Node.Membership.RemoveDownAfter == 0 {
 		a.Node.Membership.RemoveDownAfter = -1
 	}
@@ -103,7 +101,7 @@ func (f *File) check(a Agent) error {
 		return fmt.Errorf("membership.max_voters is %d; at least 1 is needed", f.Membership.MaxVoters)
 	case f.Limits.HeldMessages < 1 || f.Limits.Mailbox < 1:
 		return fmt.Errorf("limits.held_messages is %d and limits.mailbox %d; both need at least 1", f.Limits.HeldMessages, f.Limits.Mailbox)
-	case a.MaxMessage < 1<<10 || a.MaxMessage > maxMessageLimit:
+	case a.Node.Limits.State < 1<<10 || a.Node.Limits.State > maxMessageLimit:
 		return fmt.Errorf("limits.max_message is %s; 1KiB to 64MiB are allowed", f.Limits.MaxMessage)
 	case a.Node.Membership.DownAfter < a.Node.Raft.Heartbeat:
 		return fmt.Errorf("membership.down_after %s is shorter than the heartbeat timeout %s: healthy members would be marked down", a.Node.Membership.DownAfter, a.Node.Raft.Heartbeat)

@@ -57,8 +57,7 @@ type demo struct {
 	all     []*process.Member // every one that was made
 	live    []*process.Member // those that are meant to run
 	client  *api.Client
-	load    *load.Load
-	running atomic.Pointer[load.Load] // for those who show the progress
+	load    atomic.Pointer[load.Load] // nil before it runs; others show its progress
 	verdict Verdict
 	windows []*load.Window
 	began   time.Time
@@ -86,8 +85,8 @@ func Run(ctx context.Context, opt Options) (Verdict, error) {
 	err = d.run(ctx)
 	stop()
 	wg.Wait()
-	if d.load != nil {
-		d.load.Stop()
+	if l := d.load.Load(); l != nil {
+		l.Stop()
 	}
 	d.verdict.Seconds = time.Since(d.began).Seconds()
 	if err != nil {
@@ -236,17 +235,16 @@ func (d *demo) importRows(ctx context.Context) error {
 }
 
 func (d *demo) startLoad(ctx context.Context) error {
-	d.load = load.Start(load.Config{Endpoints: d.endpoints(), Counters: counters, Rows: d.rows, Writers: workers, Readers: workers, Pace: pace, Seed: 1})
-	d.running.Store(d.load)
+	d.load.Store(load.Start(load.Config{Endpoints: d.endpoints(), Counters: counters, Rows: d.rows, Writers: workers, Readers: workers, Pace: pace, Seed: 1}))
 	return d.warm(ctx)
 }
 
 // warm waits until a good number of requests was answered.
 func (d *demo) warm(ctx context.Context) error {
-	want := d.load.Ops() + 2000
+	want := d.load.Load().Ops() + 2000
 	ctx, done := context.WithTimeout(ctx, startLimit)
 	defer done()
-	return until(ctx, "requests are answered", func() bool { return d.load.Ops() >= want })
+	return until(ctx, "requests are answered", func() bool { return d.load.Load().Ops() >= want })
 }
 
 // replace adds two members and removes one in one change.
@@ -299,8 +297,8 @@ func (d *demo) change(ctx context.Context, kind string, planned bool, q coordina
 	ctx, done := context.WithTimeout(ctx, changeLimit)
 	defer done()
 	if planned {
-		d.windows = append(d.windows, d.load.Open(kind))
-		defer d.load.Shut()
+		d.windows = append(d.windows, d.load.Load().Open(kind))
+		defer d.load.Load().Shut()
 	}
 	before := d.moved.sum()
 	ch, err := d.client.Submit(ctx, q)
@@ -416,8 +414,8 @@ func (d *demo) removeDead(ctx context.Context, id string) error {
 func (d *demo) leave(ctx context.Context, id string) error {
 	before := d.moved.sum()
 	m := d.member(id)
-	d.windows = append(d.windows, d.load.Open("leave"))
-	defer d.load.Shut()
+	d.windows = append(d.windows, d.load.Load().Open("leave"))
+	defer d.load.Load().Shut()
 	if err := m.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
@@ -452,10 +450,10 @@ func (d *demo) goOn(ctx context.Context) error {
 }
 
 func (d *demo) verify(ctx context.Context) error {
-	d.load.Stop()
+	d.load.Load().Stop()
 	ctx, done := context.WithTimeout(ctx, changeLimit)
 	defer done()
-	r, err := d.load.Verify(ctx, d.endpoints())
+	r, err := d.load.Load().Verify(ctx, d.endpoints())
 	if err != nil {
 		return err
 	}

@@ -63,7 +63,7 @@ func (d *demo) show(ctx context.Context) {
 			continue
 		}
 		errs := int64(0)
-		if l := d.running.Load(); l != nil {
+		if l := d.load.Load(); l != nil {
 			ops := l.Ops()
 			rate = 0.7*rate + 0.3*float64(ops-lastOps)/time.Since(at).Seconds()
 			lastOps, errs = ops, l.Errors()
@@ -132,7 +132,7 @@ func (d *demo) watchBytes(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if d.running.Load() != nil {
+			if d.load.Load() != nil {
 				d.sampleMoved(ctx)
 			}
 		}
