@@ -25,10 +25,11 @@ type activation struct {
 	have    Stamp                    // own stamp when the Prepare was sent
 
 	pages     map[string]Page // speculative state: all that has been executed
+	size      int             // bytes of pages, names included
 	committed Stamp
 	seq       uint64
 	full      bool // the next commit carries all pages: the write-back
-	loaded    bool // the first Execute has been given out
+	loaded    bool // the runner has the state as it is
 
 	mailbox   []*held
 	executing *held
@@ -67,6 +68,8 @@ type releaser struct {
 const (
 	// releaseWait is how long a new owner waits for the former one to finish before it takes the key from it.
 	releaseWait = 500 * ms
+	// ownDeadline is that of messages of the engine's own: nobody waits for them.
+	ownDeadline = 1000 * 1000 * ms
 	// resendFirst and resendMost bound the pause before an operation is sent again to those who have not answered.
 	resendFirst   = 100 * ms
 	resendMost    = 800 * ms
@@ -177,7 +180,7 @@ func (c *Core) promised(m Message, b *Promise) {
 	case CodeReceiving:
 		c.wake(a, receivingWait)
 	case CodeOK:
-		if p := c.place(a.slot); c.quorum(p, func(id string) bool { x, ok := a.answers[id]; return ok && x.code == CodeOK }) {
+		if p := c.place(a.slot); c.quorum(p, W, func(id string) bool { x, ok := a.answers[id]; return ok && x.code == CodeOK }) {
 			c.opened(a)
 		}
 	}
@@ -193,8 +196,8 @@ func (c *Core) pause(a *activation, d Time) {
 	c.wake(a, d/2+Time(mix(a.op)%uint64(d)))
 }
 
-// quorum says whether enough members satisfy ok: W(S), and in the switch stage W(S') too.
-func (c *Core) quorum(p *placed, ok func(id string) bool) bool {
+// quorum says whether enough members satisfy ok: need(|S|), and in the switch stage need(|S'|) too.
+func (c *Core) quorum(p *placed, need func(int) int, ok func(id string) bool) bool {
 	count := func(set []string) int {
 		n := 0
 		for _, id := range set {
@@ -204,10 +207,10 @@ func (c *Core) quorum(p *placed, ok func(id string) bool) bool {
 		}
 		return n
 	}
-	if count(p.s) < W(len(p.s)) {
+	if count(p.s) < need(len(p.s)) {
 		return false
 	}
-	return c.view.v.Stage != Switch || count(p.sn) >= W(len(p.sn))
+	return c.view.v.Stage != Switch || count(p.sn) >= need(len(p.sn))
 }
 
 // opened adopts the highest state among the answers. It is written back under the new epoch with the first commit,
@@ -224,6 +227,7 @@ func (c *Core) opened(a *activation) {
 	a.pages = make(map[string]Page, len(best.pages))
 	for _, p := range best.pages {
 		a.pages[p.Name] = p
+		a.size += len(p.Name) + len(p.Data)
 	}
 	delete(c.byOp, a.op)
 	a.op = 0
@@ -276,21 +280,28 @@ func (c *Core) pump(a *activation) {
 			c.answer(h, Result{Code: CodeUnavailable, Text: "the deadline passed before the message was run"})
 			continue
 		}
-		if h.method == touchMethod {
+		if h.method == TouchMethod {
 			a.full = true
-			a.batch.add(h, Result{})
-			continue
+			if _, marked := a.pages[ActivePage]; !marked {
+				a.batch.add(h, Result{})
+				continue
+			}
 		}
-		a.executing = h
-		a.execSeq++
-		c.emit(&Execute{Activation: a.id, Seq: a.execSeq, Key: h.key, Method: h.method, Body: h.body, State: a.pages, Stamp: a.committed, Deadline: h.until, First: !a.loaded})
-		a.loaded = true
+		c.execute(a, h)
 	}
 	if len(a.mailbox) == 0 {
 		a.mailbox = nil
 	}
 	c.flush(a)
 	c.settle(a)
+}
+
+func (c *Core) execute(a *activation, h *held) {
+	a.executing = h
+	a.execSeq++
+	c.emit(&Execute{Activation: a.id, Seq: a.execSeq, Key: h.key, Method: h.method, Body: h.body, RequestID: h.reqID, Path: h.path,
+		State: a.pages, Stamp: a.committed, Deadline: h.until, First: !a.loaded})
+	a.loaded = true
 }
 
 // executed takes a handler's outcome into the batch that is sent next.
@@ -304,12 +315,11 @@ func (c *Core) executed(in *Executed) {
 	r := Result{Body: in.Body}
 	if in.AppCode != 0 {
 		r = Result{Code: CodeApp, AppCode: in.AppCode, Text: in.Text, Body: in.Body}
-	} else if len(in.Changes) > 0 {
-		if size := a.sizeAfter(in.Changes); size > c.cfg.Limits.State {
-			r = Result{Code: CodeRejected, Text: fmt.Sprintf("state of %s would take %d bytes; at most %d are allowed", a.slot.id, size, c.cfg.Limits.State)}
-		} else {
-			a.batch.change(a, in.Changes, c.cfg.Types[a.slot.id.Type].Active)
-		}
+	} else if size, why := c.checkChanges(a, in.Changes); why != "" {
+		r = Result{Code: CodeRejected, Text: why}
+		a.loaded = false // the handler's own view has the change in it
+	} else {
+		c.change(a, in, size)
 	}
 	if h.local && len(in.Changes) == 0 && a.round == nil && a.batch.empty() && !a.full {
 		r.Stamp = a.committed
@@ -317,27 +327,74 @@ func (c *Core) executed(in *Executed) {
 	} else {
 		a.batch.add(h, r)
 	}
+	if in.Stop && in.AppCode == 0 {
+		c.windDown(a, "idle")
+		return
+	}
 	c.pump(a)
 }
 
-func (a *activation) sizeAfter(changes []Change) int {
-	size := 0
-	gone := map[string]bool{}
+// change takes a handler's changes into the speculative state, and the mark of an activation that has work of its own.
+func (c *Core) change(a *activation, in *Executed, size int) {
+	marked := c.cfg.Types[a.slot.id.Type].Active
+	if _, ok := a.pages[ActivePage]; ok && in.Stop {
+		in.Changes = append(in.Changes, Change{Name: ActivePage, Delete: true})
+		size -= len(ActivePage)
+	}
+	if len(in.Changes) > 0 {
+		a.batch.change(a, in.Changes, marked && !in.Stop)
+		a.size = size
+	}
+}
+
+// checkChanges gives the bytes of the pages after some changes, or why they are not allowed.
+func (c *Core) checkChanges(a *activation, changes []Change) (size int, why string) {
 	for _, ch := range changes {
-		if ch.Name == "" && ch.Delete {
-			return 0
-		}
-		gone[ch.Name] = true
-		if !ch.Delete {
-			size += len(ch.Name) + len(ch.Data)
+		if len(ch.Name) > c.cfg.Limits.Name {
+			return 0, fmt.Sprintf("a page of %s has a name of %d bytes; at most %d are allowed", a.slot.id, len(ch.Name), c.cfg.Limits.Name)
 		}
 	}
-	for _, p := range a.pages {
-		if !gone[p.Name] {
-			size += len(p.Name) + len(p.Data)
+	if size = a.sizeAfter(changes); size > max(a.size, c.cfg.Limits.State) {
+		return 0, fmt.Sprintf("state of %s would take %d bytes; at most %d are allowed", a.slot.id, size, c.cfg.Limits.State)
+	}
+	return size, ""
+}
+
+// sizeAfter gives the bytes of the pages after some changes.
+func (a *activation) sizeAfter(changes []Change) int {
+	size, had := a.size, func(name string) int { return pageSize(a.pages, name) }
+	var new map[string]int
+	if len(changes) > 1 {
+		new = make(map[string]int, len(changes))
+	}
+	for _, ch := range changes {
+		if ch.Name == "" && ch.Delete {
+			size, had = 0, func(string) int { return 0 }
+			clear(new)
+			continue
+		}
+		old, again := new[ch.Name]
+		if !again {
+			old = had(ch.Name)
+		}
+		n := 0
+		if !ch.Delete {
+			n = len(ch.Name) + len(ch.Data)
+		}
+		size += n - old
+		if new != nil {
+			new[ch.Name] = n
 		}
 	}
 	return size
+}
+
+func pageSize(pages map[string]Page, name string) int {
+	p, ok := pages[name]
+	if !ok {
+		return 0
+	}
+	return len(name) + len(p.Data)
 }
 
 // windDown lets an activation finish what it has executed and refuses the rest.
@@ -412,10 +469,20 @@ func (c *Core) idle(a *activation) {
 		return
 	}
 	if a.state == active && len(a.mailbox) == 0 && a.executing == nil && a.round == nil && a.batch.empty() {
-		c.end(a, "idle")
-		return
+		if _, marked := a.pages[ActivePage]; !marked {
+			c.end(a, "idle")
+			return
+		}
+		c.tell(a, IdleMethod)
 	}
 	c.timers.set(c.now.Add(d), timer{kind: timerIdle, id: a.id})
+}
+
+// tell gives an activation a message of the engine's own.
+func (c *Core) tell(a *activation, method string) {
+	a.mailbox = append(a.mailbox, &held{origin: c.cfg.Self, key: a.slot.id, method: method, local: method == IdleMethod, until: c.now + ownDeadline})
+	c.held++
+	c.pump(a)
 }
 
 // reviewActivations brings the activations in line with a new placement: the same owner goes on with its epoch and the

@@ -22,8 +22,10 @@ type Config struct {
 
 // TypeConfig is what the engine knows of an actor type.
 type TypeConfig struct {
-	Idle   time.Duration // an activation without messages for so long ends; 0: never
-	Active bool          // the type has a body: commits of an activation set ActivePage
+	Idle    time.Duration // an activation without messages for so long ends; 0: never
+	Active  bool          // the type has a body: commits of an activation set ActivePage
+	All     bool          // a commit needs every replica, not a majority
+	Mailbox int           // messages that wait for one key; 0: Limits.Mailbox
 }
 
 // Limits bound what a Core holds. Zero fields take the defaults.

@@ -17,6 +17,7 @@ type Call struct {
 	Method    string
 	Body      []byte
 	RequestID string // "" for none
+	Path      []Key  // the keys whose handlers wait for the answer, the first caller's first
 	ReadLocal bool   // a read may be answered from the owner's state without asking its replicas
 	Deadline  Time
 }
@@ -29,6 +30,7 @@ type Executed struct {
 	AppCode    uint16 // not 0: the handler failed with Text; nothing is committed
 	Text       string
 	Changes    []Change // none: a read
+	Stop       bool     // the activation ends in order once this is committed; ActivePage goes with it
 }
 
 // Change is what a handler did to one page. The Change with Name "" and Delete deletes the key.
@@ -92,10 +94,12 @@ type Execute struct {
 	Key        Key
 	Method     string
 	Body       []byte
+	RequestID  string
+	Path       []Key           // as in Call
 	State      map[string]Page // by name; the Core does not change the map while the Execute is under way
 	Stamp      Stamp           // of the state
 	Deadline   Time
-	First      bool // the activation's first: load the state
+	First      bool // load the state: the activation's first, or the last one's changes were refused
 }
 
 // Ended says that an activation is over: its context is cancelled and what was cached for it is dropped.

@@ -45,6 +45,7 @@ type Ask struct {
 	Method    string
 	Data      []byte
 	RequestID string
+	Path      []Key
 	ReadLocal bool
 	Deadline  Time // on the wire: what is left of it
 }

@@ -159,7 +159,11 @@ func (c *Core) roundAnswer(from string, k Key, op uint64, code Code, promised Ep
 	case CodeReceiving:
 		c.wake(a, receivingWait)
 	case CodeOK:
-		if p := c.place(a.slot); c.quorum(p, func(id string) bool { x, ok := a.answers[id]; return ok && x.code == CodeOK }) {
+		need := W
+		if a.round.commit && c.cfg.Types[a.slot.id.Type].All {
+			need = func(n int) int { return n }
+		}
+		if p := c.place(a.slot); c.quorum(p, need, func(id string) bool { x, ok := a.answers[id]; return ok && x.code == CodeOK }) {
 			c.committed(a)
 		}
 	}

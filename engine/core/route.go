@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -23,12 +24,19 @@ type held struct {
 	key    Key
 	method string
 	body   []byte
-	local  bool // the answer may come from the owner's state alone
-	until  Time // when it is answered even if it has not run; before the caller gives up
+	reqID  string
+	path   []Key // as in Call
+	local  bool  // the answer may come from the owner's state alone
+	until  Time  // when it is answered even if it has not run; before the caller gives up
 }
 
-// touchMethod is a message without a handler: it makes the owner write its state under a new epoch.
-const touchMethod = "@touch"
+// Methods of the engine's own. TouchMethod makes the owner write its state under a new epoch; the runner sees it where the
+// key is marked active, so that it starts what the mark stands for. IdleMethod asks the runner whether a marked activation
+// that nobody has asked for a while may end: Executed.Stop says yes.
+const (
+	TouchMethod = "@touch"
+	IdleMethod  = "@idle"
+)
 
 const (
 	retryFirst = 2 * ms
@@ -73,14 +81,14 @@ func (c *Core) route(p *call) {
 	}
 	p.sentTo = pl.owner
 	if pl.owner == c.cfg.Self {
-		c.enqueue(s, &held{origin: c.cfg.Self, id: p.ID, key: p.Key, method: p.Method, body: p.Body, local: p.ReadLocal, until: margin(c.now, p.Deadline)})
+		c.enqueue(s, &held{origin: c.cfg.Self, id: p.ID, key: p.Key, method: p.Method, body: p.Body, reqID: p.RequestID, path: p.Path, local: p.ReadLocal, until: margin(c.now, p.Deadline)})
 		return
 	}
 	m, _ := c.view.v.Member(pl.owner)
 	p.sentInc = m.Incarnation
 	p.ask = c.nextOp()
 	c.asks[p.ask] = p
-	c.send(pl.owner, &Ask{ID: p.ask, Key: p.Key, Method: p.Method, Data: p.Body, RequestID: p.RequestID, ReadLocal: p.ReadLocal, Deadline: margin(c.now, p.Deadline)})
+	c.send(pl.owner, &Ask{ID: p.ask, Key: p.Key, Method: p.Method, Data: p.Body, RequestID: p.RequestID, Path: p.Path, ReadLocal: p.ReadLocal, Deadline: margin(c.now, p.Deadline)})
 }
 
 // recall makes the answer to the last attempt nothing: a redirect that comes twice must not send the message out again
@@ -106,7 +114,7 @@ func (c *Core) ask(m Message, b *Ask) {
 	s := c.slot(b.Key)
 	defer c.slots.release(s)
 	pl := c.place(s)
-	h := &held{origin: m.From, id: b.ID, key: b.Key, method: b.Method, body: b.Data, local: b.ReadLocal, until: b.Deadline}
+	h := &held{origin: m.From, id: b.ID, key: b.Key, method: b.Method, body: b.Data, reqID: b.RequestID, path: b.Path, local: b.ReadLocal, until: b.Deadline}
 	if pl.owner != c.cfg.Self {
 		if m.Version < c.view.v.Version {
 			c.pushView(m.From)
@@ -213,7 +221,7 @@ func (c *Core) enqueue(s *slot, h *held) {
 	case s.act != nil && s.act.ending != "":
 		c.answer(h, Result{Code: CodeRedirect, Owner: c.place(s).owner, Text: "the activation is ending"})
 		return
-	case s.act != nil && len(s.act.mailbox) >= c.cfg.Limits.Mailbox:
+	case s.act != nil && len(s.act.mailbox) >= cmp.Or(c.cfg.Types[s.id.Type].Mailbox, c.cfg.Limits.Mailbox):
 		c.answer(h, Result{Code: CodeOverloaded, Text: fmt.Sprintf("%s has %d messages waiting", s.id, len(s.act.mailbox))})
 		return
 	case c.held >= c.cfg.Limits.Held || c.heldB+len(h.body) > c.cfg.Limits.HeldBytes:

@@ -150,8 +150,7 @@ func (c *Core) sweepSlot(s *slot) int {
 			c.sweep.skipped = true
 		} else if ok && !c.drained {
 			c.activate(s)
-			s.act.mailbox = append(s.act.mailbox, &held{origin: c.cfg.Self, key: s.id, method: touchMethod, until: c.now + offerAgain*1000})
-			c.held++
+			c.tell(s.act, TouchMethod)
 			return 1
 		}
 	}
@@ -318,7 +317,7 @@ func (c *Core) offerAnswered(m Message, b *Offered) {
 // of them was ahead and whatever was promised meanwhile.
 func (c *Core) touchOwner(s *slot) {
 	if o := c.place(s).owner; o != "" {
-		c.send(o, &Ask{Key: s.id, Method: touchMethod, Deadline: c.now + 10*offerAgain})
+		c.send(o, &Ask{Key: s.id, Method: TouchMethod, Deadline: c.now + 10*offerAgain})
 	}
 }
 

@@ -50,6 +50,11 @@ func execute(e *core.Execute) *core.Executed {
 	done := &core.Executed{Activation: e.Activation, Seq: e.Seq}
 	state := string(e.State["v"].Data)
 	switch e.Method {
+	case core.TouchMethod:
+		return done
+	case core.IdleMethod:
+		done.Stop = e.Seq%3 == 0
+		return done
 	case get:
 		done.Body = []byte(state)
 		return done

@@ -49,7 +49,7 @@ func (h *host) up() bool { return h.core != nil }
 
 // idle types end their activations soon, so that runs see many.
 var types = map[string]core.TypeConfig{
-	"list": {Idle: 700 * time.Millisecond}, "act": {Active: true}, "cnt": {Idle: 100 * time.Millisecond}, "reg": {Idle: 2 * time.Second}, "box": {Idle: 150 * time.Millisecond},
+	"list": {Idle: 700 * time.Millisecond}, "act": {Active: true, Idle: 4 * time.Second}, "cnt": {Idle: 100 * time.Millisecond}, "reg": {Idle: 2 * time.Second}, "box": {Idle: 150 * time.Millisecond},
 }
 
 // start begins a process: with its disk, or with nothing and as a new incarnation.

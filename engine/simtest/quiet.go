@@ -91,9 +91,13 @@ func (s *Sim) missing(k core.Key, r core.Record, ok bool) string {
 		if e.Copy.Stamp != r.Meta.Stamp {
 			return fmt.Sprintf("%s of %v holds %s of %s, others %s", id, set, e.Copy.Stamp, k, r.Meta.Stamp)
 		}
-		if k.Type == "act" && e.Owner == id && e.Activation == "" {
+		if marked(r) && e.Owner == id && e.Activation == "" {
 			return fmt.Sprintf("%s is marked active and does not run at its owner %s", k, id)
 		}
 	}
 	return ""
+}
+
+func marked(r core.Record) bool {
+	return slices.ContainsFunc(r.Pages, func(p core.Page) bool { return p.Name == core.ActivePage })
 }

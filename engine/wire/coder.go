@@ -152,6 +152,22 @@ func (c *coder) bytes(v *[]byte) {
 	*v = c.take(n)
 }
 
+// path is the list of the keys that wait for an answer.
+func (c *coder) path(v *[]core.Key) {
+	n := c.size(len(*v), 2)
+	if !c.dec {
+		for i := range *v {
+			c.key(&(*v)[i])
+		}
+		return
+	}
+	for range n {
+		var k core.Key
+		c.key(&k)
+		*v = append(*v, k)
+	}
+}
+
 func (c *coder) str(v *string, most int) {
 	n := c.size(len(*v), 1)
 	if n > most {
