@@ -2,9 +2,14 @@ package chainmail
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
+	"chainmail/actor"
 	"chainmail/engine"
 	"chainmail/engine/core"
 	"chainmail/engine/kinds"
@@ -27,40 +32,137 @@ func ReadLocal() CallOption { return func(c *engine.Call) { c.ReadLocal = true }
 // RequestID names a message, so that the same one sent again can be recognised.
 func RequestID(id string) CallOption { return func(c *engine.Call) { c.RequestID = id } }
 
-// Ask gives a message to the actor of a type and key, wherever it is, and waits for its answer: at most until ctx ends, or
-// 5 seconds if it has no deadline. The error is a *CallError, or ErrClosed.
-func (n *Node) Ask(ctx context.Context, typ, key, method string, body []byte, opts ...CallOption) (Answer, error) {
-	k := core.Key{Type: typ, Name: key}
-	c := engine.Call{Key: k, Method: method, Body: body}
-	for _, o := range opts {
-		o(&c)
+// AskActor gives a message to its actor: it is what typed methods of package actor call. The error is a *CallError, or
+// ErrClosed.
+func (n *Node) AskActor(ctx context.Context, c actor.Call) ([]byte, error) {
+	k := core.Key{Type: c.Type, Name: c.Key}
+	path, err := actor.Path(ctx, k)
+	if err != nil {
+		return nil, &CallError{Class: ErrRejected, Type: c.Type, Key: c.Key, Method: c.Method, Text: err.Error()}
+	}
+	ec := engine.Call{Key: k, Method: c.Method, Body: c.Body, RequestID: c.RequestID, Path: path, ReadLocal: c.Local}
+	if c.Once && ec.RequestID == "" {
+		ec.RequestID = newRequestID()
+	}
+	if !c.Once && !c.Reads {
+		r, err := n.ask(ctx, ec)
+		return r.Body, err
+	}
+	ctx, done := bounded(ctx)
+	defer done()
+	r, err := n.untilKnown(ctx, ec, c.Reads)
+	return r.Body, err
+}
+
+// untilKnown repeats a call while its outcome is unknown. A read whose time ends is ErrUnavailable: it changed nothing.
+func (n *Node) untilKnown(ctx context.Context, c engine.Call, reads bool) (core.Result, error) {
+	for {
+		r, err := n.ask(ctx, c)
+		var call *CallError
+		if !errors.As(err, &call) || call.Class != ErrUnknownOutcome {
+			return r, err
+		}
+		if ctx.Err() != nil {
+			if reads {
+				call.Class = ErrUnavailable
+			}
+			return r, call
+		}
+	}
+}
+
+// TellActor gives a message to its actor and does not wait. It is delivered at most once.
+func (n *Node) TellActor(ctx context.Context, c actor.Call) error {
+	err := n.engine.Tell(ctx, engine.Call{Key: core.Key{Type: c.Type, Name: c.Key}, Method: c.Method, Body: c.Body, RequestID: c.RequestID})
+	switch {
+	case errors.Is(err, engine.ErrFull):
+		return &CallError{Class: ErrOverloaded, Type: c.Type, Key: c.Key, Method: c.Method, Text: err.Error()}
+	case err != nil:
+		return ErrClosed
+	}
+	return nil
+}
+
+func newRequestID() string {
+	var b [16]byte
+	rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+// ask makes one call.
+func (n *Node) ask(ctx context.Context, c engine.Call) (core.Result, error) {
+	if err := n.typeReady(ctx, c.Key.Type); err != nil {
+		return core.Result{}, &CallError{Class: ErrUnavailable, Type: c.Key.Type, Key: c.Key.Name, Method: c.Method, Text: err.Error()}
 	}
 	r, err := n.engine.Ask(ctx, c)
 	if err != nil {
-		return Answer{}, ErrClosed
+		return r, ErrClosed
 	}
-	if err := callError(k, method, r); err != nil {
-		return Answer{Body: r.Body, Version: r.Version}, err
+	return r, callError(c.Key, c.Method, r)
+}
+
+// Ask gives a message to the actor of a type and key, wherever it is, and waits for its answer: at most until ctx ends, or
+// 5 seconds if it has no deadline. The error is a *CallError, or ErrClosed.
+func (n *Node) Ask(ctx context.Context, typ, key, method string, body []byte, opts ...CallOption) (Answer, error) {
+	c, err := n.call(ctx, typ, key, method, body, opts)
+	if err != nil {
+		return Answer{}, err
 	}
-	return Answer{Body: r.Body, Stamp: kinds.StampString(r.Stamp), Version: r.Version}, nil
+	r, err := n.ask(ctx, c)
+	return answerOf(r, err)
 }
 
 // Read is Ask for a method that changes nothing: it is asked again while the outcome is unknown, and if time ends it is
 // ErrUnavailable.
 func (n *Node) Read(ctx context.Context, typ, key, method string, body []byte, opts ...CallOption) (Answer, error) {
+	return n.repeat(ctx, true, typ, key, method, body, opts)
+}
+
+// Once is Ask with a request id: the message is sent again while the outcome is unknown, and takes effect once.
+func (n *Node) Once(ctx context.Context, typ, key, method string, body []byte, opts ...CallOption) (Answer, error) {
+	return n.repeat(ctx, false, typ, key, method, body, opts)
+}
+
+func (n *Node) repeat(ctx context.Context, reads bool, typ, key, method string, body []byte, opts []CallOption) (Answer, error) {
+	c, err := n.call(ctx, typ, key, method, body, opts)
+	if err != nil {
+		return Answer{}, err
+	}
+	if !reads && c.RequestID == "" {
+		c.RequestID = newRequestID()
+	}
 	ctx, done := bounded(ctx)
 	defer done()
-	for {
-		a, err := n.Ask(ctx, typ, key, method, body, opts...)
-		var call *CallError
-		if !errors.As(err, &call) || call.Class != ErrUnknownOutcome {
-			return a, err
-		}
-		if ctx.Err() != nil {
-			call.Class = ErrUnavailable
-			return a, call
-		}
+	return answerOf(n.untilKnown(ctx, c, reads))
+}
+
+func (n *Node) call(ctx context.Context, typ, key, method string, body []byte, opts []CallOption) (engine.Call, error) {
+	c := engine.Call{Key: core.Key{Type: typ, Name: key}, Method: method, Body: body}
+	for _, o := range opts {
+		o(&c)
 	}
+	bad := func(format string, args ...any) (engine.Call, error) {
+		return c, &CallError{Class: ErrRejected, Type: typ, Key: key, Method: method, Text: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case strings.HasPrefix(method, "@"):
+		return bad("methods that begin with @ are the engine's own")
+	case len(c.RequestID) > kinds.MaxRequestID:
+		return bad("a request id of %d bytes; at most %d are allowed", len(c.RequestID), kinds.MaxRequestID)
+	}
+	var err error
+	if c.Path, err = actor.Path(ctx, c.Key); err != nil {
+		return bad("%v", err)
+	}
+	return c, nil
+}
+
+func answerOf(r core.Result, err error) (Answer, error) {
+	a := Answer{Body: r.Body, Version: r.Version}
+	if err == nil {
+		a.Stamp = kinds.StampString(r.Stamp)
+	}
+	return a, err
 }
 
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -88,19 +190,19 @@ func (k KV) Get(ctx context.Context, key string, opts ...CallOption) (value []by
 
 // Put sets a value of at most 1 MiB and gives its stamp.
 func (k KV) Put(ctx context.Context, key string, value []byte, opts ...CallOption) (stamp string, err error) {
-	a, err := k.n.Ask(ctx, kinds.KV, key, kinds.Put, value, opts...)
+	a, err := k.n.Once(ctx, kinds.KV, key, kinds.Put, value, opts...)
 	return a.Stamp, err
 }
 
 // CompareAndSwap sets a value if the present one has the expected stamp, "" for no value; ErrStampMismatch otherwise.
 func (k KV) CompareAndSwap(ctx context.Context, key, expect string, value []byte, opts ...CallOption) (stamp string, err error) {
-	a, err := k.n.Ask(ctx, kinds.KV, key, kinds.CAS, kinds.AppendCAS(nil, expect, value), opts...)
+	a, err := k.n.Once(ctx, kinds.KV, key, kinds.CAS, kinds.AppendCAS(nil, expect, value), opts...)
 	return a.Stamp, err
 }
 
 // Delete removes a value and says whether there was one.
 func (k KV) Delete(ctx context.Context, key string, opts ...CallOption) (bool, error) {
-	a, err := k.n.Ask(ctx, kinds.KV, key, kinds.Delete, nil, opts...)
+	a, err := k.n.Once(ctx, kinds.KV, key, kinds.Delete, nil, opts...)
 	return err == nil && len(a.Body) == 1 && a.Body[0] == 1, err
 }
 
@@ -112,7 +214,7 @@ func (n *Node) Counter() Counter { return Counter{n} }
 
 // Add adds to a counter, which begins at 0, and gives the new sum.
 func (c Counter) Add(ctx context.Context, key string, delta int64, opts ...CallOption) (int64, error) {
-	a, err := c.n.Ask(ctx, kinds.Counter, key, kinds.Add, kinds.AppendInt(nil, delta), opts...)
+	a, err := c.n.Once(ctx, kinds.Counter, key, kinds.Add, kinds.AppendInt(nil, delta), opts...)
 	if err != nil {
 		return 0, err
 	}

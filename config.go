@@ -16,6 +16,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"chainmail/actor"
 	"chainmail/coordinator/membership"
 	"chainmail/ring"
 )
@@ -39,6 +40,8 @@ type Config struct {
 
 	Ring     ring.Params // first start of a cluster only; default 256 virtual nodes
 	Replicas int         // likewise; default 3
+
+	Types []actor.Registered // actor types that the application defines; the same ones on every member
 
 	Membership Membership
 	Raft       Raft

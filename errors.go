@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"chainmail/actor"
 	"chainmail/engine/core"
 	"chainmail/engine/kinds"
 )
@@ -19,6 +20,8 @@ var (
 	ErrOverloaded = errors.New("overloaded")
 	// ErrRejected: the call itself is wrong.
 	ErrRejected = errors.New("rejected")
+	// ErrFailed: the handler itself answered with an error, or panicked. What it changed is undone.
+	ErrFailed = errors.New("handler failed")
 	// ErrClosed: the node is closed.
 	ErrClosed = errors.New("node is closed")
 	// ErrNotFound: the key has no value.
@@ -48,6 +51,9 @@ func (e *CallError) Error() string {
 
 func (e *CallError) Unwrap() error { return e.Class }
 
+// HandlerCode is AppCode.
+func (e *CallError) HandlerCode() uint16 { return e.AppCode }
+
 // Code is the class's stable name, as in the HTTP API.
 func (e *CallError) Code() string {
 	for code, err := range classes {
@@ -61,7 +67,7 @@ func (e *CallError) Code() string {
 // classes gives the errors their names in the HTTP API.
 var classes = map[string]error{
 	"unavailable": ErrUnavailable, "unknown-outcome": ErrUnknownOutcome, "overloaded": ErrOverloaded, "rejected": ErrRejected,
-	"not-found": ErrNotFound, "stamp-mismatch": ErrStampMismatch, "closed": ErrClosed,
+	"not-found": ErrNotFound, "handler-failed": ErrFailed, "stamp-mismatch": ErrStampMismatch, "closed": ErrClosed,
 }
 
 // ErrorClass gives the class of a code of the HTTP API, nil for an unknown one.
@@ -88,6 +94,11 @@ func callError(k core.Key, method string, r core.Result) error {
 		e.Class = ErrNotFound
 	case kinds.StampMismatch:
 		e.Class = ErrStampMismatch
+	case actor.CodeNoMethod, actor.CodeBadBody: // the call is wrong
+	default:
+		if r.AppCode >= actor.CodeFailed {
+			e.Class = ErrFailed
+		}
 	}
 	return e
 }

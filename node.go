@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"chainmail/actor"
 	"chainmail/coordinator"
 	"chainmail/coordinator/membership"
 	"chainmail/engine"
@@ -28,6 +29,7 @@ import (
 //	goroutine   started by  ended by                   waited for by
 //	follow      Start       Close                      Close
 //	register    Start       Close                      Close
+//	declare     Start       being done, or Close       Close
 //	depart      follow      Close, or being let go     Close
 //	and those of transport, coordinator and engine     Close
 type Node struct {
@@ -46,11 +48,15 @@ type Node struct {
 	coord     *coordinator.Coordinator
 	engine    *engine.Engine
 	store     *store.Bolt
+	host      *actor.Host
 
 	identity atomic.Pointer[transport.Identity]
 	places   atomic.Pointer[map[string]string] // member -> address
 	events   events
 	early    earlyAnswers
+
+	declared   chan struct{} // closed when all members know the types' replica counts
+	undeclared error         // set before declared is closed: another count is in use
 
 	removed     chan struct{} // closed when the cluster has let this member go
 	banned      error         // set before removed is closed: this incarnation was refused
@@ -70,7 +76,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, id: id, log: cfg.Logger, ready: make(chan struct{}), removed: make(chan struct{}), started: time.Now()}
+	n := &Node{cfg: cfg, id: id, log: cfg.Logger, ready: make(chan struct{}), removed: make(chan struct{}), declared: make(chan struct{}), started: time.Now()}
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	n.events.init()
 	n.identity.Store(&transport.Identity{Member: id})
@@ -82,6 +88,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	close(n.ready)
 	n.wg.Go(n.follow)
 	n.wg.Go(n.register)
+	n.wg.Go(n.declare)
 	if cfg.Dev {
 		if err := n.coord.Bootstrap(map[string]string{n.id: n.addr}, true); err != nil {
 			n.Close()
@@ -170,19 +177,33 @@ func (n *Node) openCoordinator() error {
 	return err
 }
 
+// coreTypes is what the core knows of the types.
+func (n *Node) coreTypes() map[string]core.TypeConfig {
+	out := map[string]core.TypeConfig{kinds.KV: {Idle: idleAfter}, kinds.Counter: {Idle: idleAfter}}
+	for _, t := range n.cfg.Types {
+		s := actor.SettingsOf(t)
+		out[actor.NameOf(t)] = core.TypeConfig{Idle: max(s.Idle, 0), All: s.WriteAll, Mailbox: s.Mailbox}
+	}
+	return out
+}
+
 // idleAfter ends activations of the built-in types that nobody has asked for so long; the copies stay.
 const idleAfter = 5 * time.Minute
 
 func (n *Node) openEngine(saved *core.Saved, boot uint64) error {
+	var err error
+	n.host, err = actor.NewHost(actor.HostConfig{Member: n.id, Types: n.cfg.Types, Plain: kinds.Builtin(), Asker: n, Logger: n.log.Named("actor")})
+	if err != nil {
+		return err
+	}
 	ec := engine.Config{
-		Core: core.Config{Self: n.id, Incarnation: n.inc, Boot: boot, Types: map[string]core.TypeConfig{kinds.KV: {Idle: idleAfter}, kinds.Counter: {Idle: idleAfter}},
+		Core: core.Config{Self: n.id, Incarnation: n.inc, Boot: boot, Types: n.coreTypes(),
 			Limits: core.Limits{Held: n.cfg.Limits.Held, HeldBytes: n.cfg.Limits.HeldBytes, Mailbox: n.cfg.Limits.Mailbox, State: n.cfg.Limits.State}},
-		Saved: saved, Runner: engine.Kinds(kinds.Builtin()), Send: n.send, Report: n.report, WantView: n.wantView, Logger: n.log,
+		Saved: saved, Runner: n.host, Send: n.send, Report: n.report, WantView: n.wantView, Logger: n.log,
 	}
 	if n.store != nil {
 		ec.Store = n.store
 	}
-	var err error
 	n.engine, err = engine.Start(ec)
 	return err
 }
@@ -201,6 +222,9 @@ func (n *Node) Close() error {
 		n.wg.Wait()
 		if n.engine != nil {
 			errs = append(errs, n.engine.Close())
+		}
+		if n.host != nil {
+			errs = append(errs, n.host.Close())
 		}
 		if n.store != nil {
 			errs = append(errs, n.store.Close())

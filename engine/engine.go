@@ -53,6 +53,7 @@ const (
 var (
 	ErrClosed = errors.New("engine is closed")
 	ErrStore  = errors.New("store failed")
+	ErrFull   = errors.New("too much is waiting")
 )
 
 // Engine is a running core.
@@ -185,6 +186,7 @@ type Call struct {
 	Method    string
 	Body      []byte
 	RequestID string
+	Path      []core.Key // as in core.Call
 	ReadLocal bool
 }
 
@@ -193,10 +195,7 @@ const DefaultTimeout = 5 * time.Second
 
 // Ask gives a message to its actor, wherever it is, and waits for the answer. When ctx ends first the outcome is unknown.
 func (e *Engine) Ask(ctx context.Context, c Call) (core.Result, error) {
-	deadline := e.Now().Add(DefaultTimeout)
-	if d, ok := ctx.Deadline(); ok {
-		deadline = e.Now().Add(time.Until(d))
-	}
+	deadline := e.deadline(ctx)
 	id := e.calls.Add(1)
 	ch := make(chan core.Result, 1)
 	e.mu.Lock()
@@ -206,7 +205,7 @@ func (e *Engine) Ask(ctx context.Context, c Call) (core.Result, error) {
 	}
 	e.waits[id] = ch
 	e.mu.Unlock()
-	e.in.put(item{in: &core.Call{ID: id, Key: c.Key, Method: c.Method, Body: c.Body, RequestID: c.RequestID, ReadLocal: c.ReadLocal, Deadline: deadline}})
+	e.in.put(c.input(id, deadline))
 	select {
 	case r := <-ch:
 		return r, nil
@@ -223,6 +222,29 @@ func (e *Engine) Ask(ctx context.Context, c Call) (core.Result, error) {
 		e.forget(id)
 		return core.Result{Code: core.CodeUnknownOutcome, Text: "member " + e.cfg.Core.Self + " is closing"}, nil
 	}
+}
+
+func (c *Call) input(id uint64, deadline core.Time) item {
+	return item{in: &core.Call{ID: id, Key: c.Key, Method: c.Method, Body: c.Body, RequestID: c.RequestID, Path: c.Path, ReadLocal: c.ReadLocal, Deadline: deadline}}
+}
+
+// Tell gives a message to its actor, wherever it is, and does not wait: nobody learns what becomes of it. ctx bounds
+// nothing but its deadline at the actor.
+func (e *Engine) Tell(ctx context.Context, c Call) error {
+	if e.ctx.Err() != nil {
+		return ErrClosed
+	}
+	if !e.in.offer(c.input(e.calls.Add(1), e.deadline(ctx))) {
+		return fmt.Errorf("member %s has %d inputs waiting: %w", e.cfg.Core.Self, maxQueue, ErrFull)
+	}
+	return nil
+}
+
+func (e *Engine) deadline(ctx context.Context) core.Time {
+	if d, ok := ctx.Deadline(); ok {
+		return e.Now().Add(time.Until(d))
+	}
+	return e.Now().Add(DefaultTimeout)
 }
 
 func (e *Engine) forget(id uint64) chan core.Result {

@@ -300,7 +300,7 @@ func (c *Core) execute(a *activation, h *held) {
 	a.executing = h
 	a.execSeq++
 	c.emit(&Execute{Activation: a.id, Seq: a.execSeq, Key: h.key, Method: h.method, Body: h.body, RequestID: h.reqID, Path: h.path,
-		State: a.pages, Stamp: a.committed, Deadline: h.until, First: !a.loaded})
+		State: a.pages, Stamp: a.committed, Now: c.now, Deadline: h.until, First: !a.loaded})
 	a.loaded = true
 }
 
@@ -315,11 +315,13 @@ func (c *Core) executed(in *Executed) {
 	r := Result{Body: in.Body}
 	if in.AppCode != 0 {
 		r = Result{Code: CodeApp, AppCode: in.AppCode, Text: in.Text, Body: in.Body}
-	} else if size, why := c.checkChanges(a, in.Changes); why != "" {
+	}
+	if size, why := c.checkChanges(a, in.Changes); why != "" {
 		r = Result{Code: CodeRejected, Text: why}
 		a.loaded = false // the handler's own view has the change in it
-	} else {
-		c.change(a, in, size)
+	} else if len(in.Changes) > 0 {
+		a.size = size
+		a.batch.change(a, in.Changes, c.cfg.Types[a.slot.id.Type].Active && !in.Stop)
 	}
 	if h.local && len(in.Changes) == 0 && a.round == nil && a.batch.empty() && !a.full {
 		r.Stamp = a.committed
@@ -327,24 +329,11 @@ func (c *Core) executed(in *Executed) {
 	} else {
 		a.batch.add(h, r)
 	}
-	if in.Stop && in.AppCode == 0 {
+	if in.Stop {
 		c.windDown(a, "idle")
 		return
 	}
 	c.pump(a)
-}
-
-// change takes a handler's changes into the speculative state, and the mark of an activation that has work of its own.
-func (c *Core) change(a *activation, in *Executed, size int) {
-	marked := c.cfg.Types[a.slot.id.Type].Active
-	if _, ok := a.pages[ActivePage]; ok && in.Stop {
-		in.Changes = append(in.Changes, Change{Name: ActivePage, Delete: true})
-		size -= len(ActivePage)
-	}
-	if len(in.Changes) > 0 {
-		a.batch.change(a, in.Changes, marked && !in.Stop)
-		a.size = size
-	}
 }
 
 // checkChanges gives the bytes of the pages after some changes, or why they are not allowed.

@@ -27,10 +27,10 @@ type Executed struct {
 	Activation uint64
 	Seq        uint64 // of the Execute
 	Body       []byte
-	AppCode    uint16 // not 0: the handler failed with Text; nothing is committed
+	AppCode    uint16 // not 0: the handler failed with Text
 	Text       string
 	Changes    []Change // none: a read
-	Stop       bool     // the activation ends in order once this is committed; ActivePage goes with it
+	Stop       bool     // the activation ends in order once this is committed
 }
 
 // Change is what a handler did to one page. The Change with Name "" and Delete deletes the key.
@@ -98,6 +98,7 @@ type Execute struct {
 	Path       []Key           // as in Call
 	State      map[string]Page // by name; the Core does not change the map while the Execute is under way
 	Stamp      Stamp           // of the state
+	Now        Time            // when the Execute was given out
 	Deadline   Time
 	First      bool // load the state: the activation's first, or the last one's changes were refused
 }

@@ -53,7 +53,9 @@ func execute(e *core.Execute) *core.Executed {
 	case core.TouchMethod:
 		return done
 	case core.IdleMethod:
-		done.Stop = e.Seq%3 == 0
+		if done.Stop = e.Seq%3 == 0; done.Stop {
+			done.Changes = []core.Change{{Name: core.ActivePage, Delete: true}}
+		}
 		return done
 	case get:
 		done.Body = []byte(state)

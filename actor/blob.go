@@ -1,0 +1,143 @@
+package actor
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+)
+
+// Blob is a sequence of bytes in pages of 4 KiB: a write replicates the blocks that it touches. As a field of an actor's
+// state it is kept; elsewhere it is bytes in memory. It is an io.ReaderAt and an io.WriterAt.
+type Blob struct {
+	p    *pages
+	read bool
+	size int64
+}
+
+// blockSize is a compromise: smaller blocks cost a name and a stamp more often, bigger ones are sent whole for a byte.
+const blockSize = 4 << 10
+
+func (b *Blob) at() *pages { return b.p }
+func (b *Blob) forget()    { b.read = false }
+
+func (b *Blob) on(p *pages) {
+	old, size := b.p, b.size
+	b.p, b.read = p, false
+	if old == nil {
+		return
+	}
+	for i := int64(0); i*blockSize < size; i++ {
+		if block, ok := old.get(number(uint64(i))); ok {
+			p.put(number(uint64(i)), block)
+		}
+	}
+	b.resize(size)
+}
+
+func (b *Blob) pages() *pages {
+	if b.p == nil {
+		b.p = empty()
+	}
+	if !b.read {
+		b.size, b.read = 0, true
+		if h, ok := b.p.get(""); ok {
+			n, k := binary.Uvarint(h)
+			if k <= 0 || n > 1<<40 {
+				panic(&Error{CodeFailed, fmt.Sprintf("page %s holds no size of a blob", b.p.prefix)})
+			}
+			b.size = int64(n)
+		}
+	}
+	return b.p
+}
+
+func (b *Blob) resize(n int64) {
+	b.size, b.read = n, true
+	b.p.put("", binary.AppendUvarint(nil, uint64(n)))
+}
+
+// Size gives the number of bytes.
+func (b *Blob) Size() int64 { b.pages(); return b.size }
+
+// ReadAt reads from an offset; io.EOF if there is less than asked for.
+func (b *Blob) ReadAt(dst []byte, off int64) (n int, err error) {
+	p := b.pages()
+	if off < 0 {
+		return 0, fmt.Errorf("read at %d: below 0", off)
+	}
+	for n < len(dst) && off < b.size {
+		block, _ := p.get(number(uint64(off / blockSize)))
+		in := int(off % blockSize)
+		want := int(min(int64(len(dst)-n), int64(blockSize-in), b.size-off))
+		clear(dst[n : n+want]) // what was never written is zero
+		if in < len(block) {
+			copy(dst[n:n+want], block[in:])
+		}
+		n += want
+		off += int64(want)
+	}
+	if n < len(dst) {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// WriteAt writes at an offset, beyond the end too: what lies between is zero.
+func (b *Blob) WriteAt(src []byte, off int64) (n int, err error) {
+	p := b.pages()
+	if off < 0 {
+		return 0, fmt.Errorf("write at %d: below 0", off)
+	}
+	for n < len(src) {
+		name, in := number(uint64(off/blockSize)), int(off%blockSize)
+		want := min(len(src)-n, blockSize-in)
+		old, _ := p.get(name)
+		block := make([]byte, max(len(old), in+want))
+		copy(block, old)
+		copy(block[in:], src[n:n+want])
+		p.put(name, block)
+		n += want
+		off += int64(want)
+	}
+	if off > b.size {
+		b.resize(off)
+	}
+	return n, nil
+}
+
+// Truncate sets the size: bytes beyond it go, new ones are zero.
+func (b *Blob) Truncate(size int64) error {
+	p := b.pages()
+	if size < 0 {
+		return fmt.Errorf("truncate to %d: below 0", size)
+	}
+	if size < b.size {
+		last := (size + blockSize - 1) / blockSize
+		for i := last; i*blockSize < b.size; i++ {
+			p.put(number(uint64(i)), nil)
+		}
+		if in := int(size % blockSize); in > 0 {
+			name := number(uint64(size / blockSize))
+			if block, ok := p.get(name); ok && len(block) > in {
+				p.put(name, append([]byte{}, block[:in]...))
+			}
+		}
+	}
+	if size != b.size {
+		b.resize(size)
+	}
+	return nil
+}
+
+// Bytes gives all of it.
+func (b *Blob) Bytes() []byte {
+	out := make([]byte, b.Size())
+	b.ReadAt(out, 0)
+	return out
+}
+
+// Set replaces all of it.
+func (b *Blob) Set(data []byte) {
+	b.Truncate(0)
+	b.WriteAt(data, 0)
+}

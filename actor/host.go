@@ -1,0 +1,246 @@
+package actor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"chainmail/engine/core"
+	"chainmail/engine/kinds"
+)
+
+// Host runs the actors of one member: it is the engine's Runner. Handlers of one key run one after the other; those of a
+// type that is not Inline in goroutines of their own.
+//
+//	goroutine     started by          ended by                   waited for by
+//	a handler     Run                 its return                 Close
+//	a body        first message       its activation's end       Close
+//	a timer's     the timer           its message's answer       Close
+//	OnDeactivate  Ended               its return                 Close
+type Host struct {
+	cfg   HostConfig
+	types map[string]*def
+	ctx   context.Context
+	stop  context.CancelFunc
+	wg    sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool
+	acts    map[uint64]*instance
+	plain   map[uint64]*kinds.Window // of activations of the built-in types
+	jobs    map[uint64]*job          // what bodies wait to have done in their actor's turn
+	lastJob uint64
+}
+
+// HostConfig is what a Host is made with.
+type HostConfig struct {
+	Member string
+	Types  []Registered
+	Plain  map[string]kinds.Handler // built-in types: pure functions
+	Asker  Asker                    // calls that actors make go there
+	Logger hclog.Logger
+}
+
+// plainWindow is the window of the built-in types.
+const plainWindow = 16
+
+// NewHost makes a Host; it refuses types that are wrong or there twice.
+func NewHost(cfg HostConfig) (*Host, error) {
+	h := &Host{cfg: cfg, types: map[string]*def{}, acts: map[uint64]*instance{}, plain: map[uint64]*kinds.Window{}, jobs: map[uint64]*job{}}
+	if h.cfg.Logger == nil {
+		h.cfg.Logger = hclog.NewNullLogger()
+	}
+	for _, t := range cfg.Types {
+		d := t.definition()
+		if d.err != nil {
+			return nil, d.err
+		}
+		if h.types[d.name] != nil || cfg.Plain[d.name] != nil {
+			return nil, fmt.Errorf("actor type %q is there twice; give one another name", d.name)
+		}
+		h.types[d.name] = d
+	}
+	h.ctx, h.stop = context.WithCancel(context.Background())
+	return h, nil
+}
+
+// Run runs one message.
+func (h *Host) Run(e *core.Execute, done func(*core.Executed)) *core.Executed {
+	d := h.types[e.Key.Type]
+	if d == nil {
+		return h.runPlain(e)
+	}
+	i := h.instance(d, e)
+	if i == nil {
+		return failed(e, &Error{CodeFailed, "member " + h.cfg.Member + " is closing"})
+	}
+	if d.inline {
+		return i.run(e)
+	}
+	h.wg.Go(func() { done(i.run(e)) })
+	return nil
+}
+
+// instance gives an activation's instance, nil once the Host is closed.
+func (h *Host) instance(d *def, e *core.Execute) *instance {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil
+	}
+	i := h.acts[e.Activation]
+	if i == nil {
+		i = &instance{h: h, d: d, key: e.Key}
+		i.ctx, i.cancel = context.WithCancel(h.ctx)
+		h.acts[e.Activation] = i
+	}
+	return i
+}
+
+// Ended ends an activation's instance: its context is cancelled, and OnDeactivate called once its handler has returned.
+func (h *Host) Ended(e *core.Ended) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.plain, e.Activation)
+	i := h.acts[e.Activation]
+	if i == nil {
+		return
+	}
+	delete(h.acts, e.Activation)
+	i.cancel()
+	if !h.closed {
+		h.wg.Go(func() { i.end(e.Reason) })
+	}
+}
+
+// closeWait is how long Close waits for handlers that do not heed their contexts.
+const closeWait = 2 * time.Second
+
+// Close cancels all contexts and waits for what runs. A handler that does not return is left behind and logged.
+func (h *Host) Close() error {
+	h.mu.Lock()
+	h.closed = true
+	var left []*instance
+	for _, i := range h.acts {
+		left = append(left, i)
+	}
+	h.mu.Unlock()
+	h.stop()
+	gone := make(chan struct{})
+	go func() {
+		for _, i := range left {
+			i.end("closing")
+		}
+		h.wg.Wait()
+		close(gone)
+	}()
+	select {
+	case <-gone:
+		return nil
+	case <-time.After(closeWait):
+		return fmt.Errorf("member %s: handlers did not return within %s of their contexts' end", h.cfg.Member, closeWait)
+	}
+}
+
+// runPlain runs a message of a built-in type.
+func (h *Host) runPlain(e *core.Execute) (x *core.Executed) {
+	defer func() {
+		if p := recover(); p != nil {
+			x = failed(e, &Error{CodePanic, fmt.Sprintf("handler of %s panicked on %q: %v", e.Key, e.Method, p)})
+		}
+	}()
+	f := h.cfg.Plain[e.Key.Type]
+	if f == nil {
+		return failed(e, &Error{CodeNoMethod, fmt.Sprintf("actor type %q is not known on member %s; register it there", e.Key.Type, h.cfg.Member)})
+	}
+	w, x := h.repeated(e)
+	if x != nil {
+		return x
+	}
+	body, changes, err := f(e.State, e.Method, e.Body)
+	if err != nil {
+		return failed(e, err)
+	}
+	return &core.Executed{Activation: e.Activation, Seq: e.Seq, Body: body, Changes: noted(w, e.RequestID, body, changes)}
+}
+
+// repeated gives the outcome of a built-in type's message that was run before; else the window to note it in, if any.
+func (h *Host) repeated(e *core.Execute) (*kinds.Window, *core.Executed) {
+	if e.RequestID == "" {
+		return nil, nil
+	}
+	h.mu.Lock()
+	w := h.plain[e.Activation]
+	if w == nil || e.First {
+		w = kinds.NewWindow(e.State, plainWindow)
+		h.plain[e.Activation] = w
+	}
+	h.mu.Unlock()
+	return w, before(w, e)
+}
+
+// before gives the outcome of a message that was run before, nil if it was not.
+func before(w *kinds.Window, e *core.Execute) *core.Executed {
+	body, whole, found := w.Find(e.State, e.RequestID)
+	switch {
+	case !found:
+		return nil
+	case !whole:
+		return failed(e, &Error{CodeFailed, fmt.Sprintf("request %s of %s took effect before; its answer was too long to be kept", e.RequestID, e.Key)})
+	}
+	return &core.Executed{Activation: e.Activation, Seq: e.Seq, Body: body}
+}
+
+// noted adds to a message's changes that it was run. One that deletes the key leaves no trace, and one that changes
+// nothing may be run again.
+func noted(w *kinds.Window, id string, body []byte, changes []core.Change) []core.Change {
+	if w == nil || id == "" || len(changes) == 0 || deletes(changes) {
+		return changes
+	}
+	return append(changes, w.Add(id, body)...)
+}
+
+func deletes(changes []core.Change) bool {
+	for _, c := range changes {
+		if c.Delete && c.Name == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// maxErrorText bounds the text of an error on the wire.
+const maxErrorText = 2 << 10
+
+func failed(e *core.Execute, err error) *core.Executed {
+	x := &core.Executed{Activation: e.Activation, Seq: e.Seq, AppCode: CodeFailed, Text: err.Error()}
+	var own *Error
+	var plain *kinds.AppError
+	switch {
+	case errors.As(err, &own):
+		x.AppCode = own.Code
+	case errors.As(err, &plain):
+		x.AppCode = plain.Code
+	}
+	x.Text = x.Text[:min(len(x.Text), maxErrorText)]
+	return x
+}
+
+// protect turns a panic into an error.
+func (h *Host) protect(key core.Key, what string, err *error) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if own, ok := p.(*Error); ok { // a page that cannot be read or written
+		*err = own
+		return
+	}
+	h.cfg.Logger.Error("handler panicked", "member", h.cfg.Member, "key", key.String(), "error", p, "stack", string(debug.Stack()))
+	*err = &Error{CodePanic, fmt.Sprintf("%s of %s panicked: %v", what, key, p)}
+}

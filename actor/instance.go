@@ -1,0 +1,245 @@
+package actor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"chainmail/engine/core"
+	"chainmail/engine/kinds"
+)
+
+// instance is one activation of a key.
+type instance struct {
+	h      *Host
+	d      *def
+	key    core.Key
+	ctx    context.Context // ends with the activation
+	cancel context.CancelFunc
+
+	mu       sync.Mutex // held while a message runs
+	over     bool
+	st       *state // nil: to be loaded
+	window   *kinds.Window
+	awake    bool // OnActivate has been called on st
+	body     bool // Run was started
+	bodyDone bool // and has returned nil
+
+	timers  map[string]*timer
+	remind  map[string]*timer
+	streams map[string]*stream
+}
+
+// Methods of the package's own, beside those of the core.
+const (
+	doMethod     = "@do"     // body: the number of a job of this member's
+	doneMethod   = "@done"   // Run has returned nil
+	remindMethod = "@remind" // body: the name of a reminder
+	nextMethod   = "@next"   // of a stream, see stream.go
+	pushMethod   = "@push"
+)
+
+// run runs one message and gives what is to be committed and answered.
+func (i *instance) run(e *core.Execute) *core.Executed {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	t := &Turn{i: i, e: e}
+	ctx, done := context.WithDeadline(context.WithValue(i.ctx, turnKey{}, t), time.Now().Add(time.Duration(e.Deadline-e.Now)))
+	defer done()
+	if e.First {
+		i.st = nil
+	}
+	first, err := i.wakeUp(ctx, t, e)
+	if err != nil {
+		return failed(e, i.coded(err))
+	}
+	x := i.message(ctx, t, e)
+	x.Changes = append(first, x.Changes...)
+	return i.mark(e, x)
+}
+
+// wakeUp loads the state if need be, and gives what OnActivate has changed.
+func (i *instance) wakeUp(ctx context.Context, t *Turn, e *core.Execute) ([]core.Change, error) {
+	if i.st != nil {
+		i.st.on(e.State)
+		return nil, nil
+	}
+	st, err := i.d.load(e.State)
+	if err != nil {
+		return nil, fmt.Errorf("load %s at stamp %s: %w", e.Key, e.Stamp, err)
+	}
+	i.st = st
+	for id := range i.streams { // they are on the state as it was
+		i.dropStream(id)
+	}
+	i.window = kinds.NewWindow(e.State, i.d.set.Window)
+	i.armReminders(e.State)
+	if i.d.onActivate == nil || i.awake {
+		return nil, nil
+	}
+	if err := i.protected("OnActivate", func() error { return i.d.onActivate(ctx, st.ptr.Interface()) }); err != nil {
+		i.st = nil
+		return nil, err
+	}
+	i.awake = true
+	out, err := st.take()
+	if err != nil {
+		i.st = nil
+		return nil, err
+	}
+	return append(out, i.apply(t)...), nil
+}
+
+func (i *instance) protected(what string, f func() error) (err error) {
+	defer i.h.protect(i.key, what, &err)
+	return f()
+}
+
+// message runs the handler of a message on the loaded state.
+func (i *instance) message(ctx context.Context, t *Turn, e *core.Execute) *core.Executed {
+	reads := i.d.methods[e.Method] != nil && i.d.methods[e.Method].reads
+	id := e.RequestID
+	if reads || i.d.set.Window < 0 {
+		id = ""
+	}
+	if id != "" {
+		if x := before(i.window, e); x != nil {
+			return x
+		}
+	}
+	var body []byte
+	err := i.protected(e.Method, func() (err error) {
+		i.st.freeze(reads)
+		defer i.st.freeze(false)
+		body, err = i.call(ctx, t, e)
+		return err
+	})
+	if err == nil && reads {
+		if f := i.st.spoiled(); f != "" {
+			err = &Error{CodeFailed, fmt.Sprintf("query %s of type %s changes %s; make it a Handle", e.Method, i.d.name, f)}
+		}
+	}
+	if err != nil {
+		return i.failure(t, e, err)
+	}
+	x := &core.Executed{Activation: e.Activation, Seq: e.Seq, Body: body}
+	if reads {
+		return x
+	}
+	changes, err := i.st.take()
+	if err != nil {
+		return i.failure(t, e, err)
+	}
+	x.Changes = append(changes, i.apply(t)...)
+	x.Changes = noted(i.window, id, body, x.Changes)
+	x.Stop = t.stop
+	return x
+}
+
+// call finds what a message is for.
+func (i *instance) call(ctx context.Context, t *Turn, e *core.Execute) ([]byte, error) {
+	state := i.st.ptr.Interface()
+	switch e.Method {
+	case core.TouchMethod:
+		return nil, nil
+	case core.IdleMethod:
+		t.stop = i.mayIdle()
+		return nil, nil
+	case doneMethod:
+		i.bodyDone = true
+		t.stop = len(i.remind) == 0
+		return nil, nil
+	case doMethod:
+		return nil, i.h.do(ctx, i, e.Body, state)
+	case remindMethod:
+		return i.reminded(ctx, t, e)
+	case nextMethod:
+		return i.streamNext(e.Body)
+	case pushMethod:
+		return i.streamPush(ctx, state, e.Body)
+	}
+	m := i.d.methods[e.Method]
+	switch {
+	case m == nil || m.take != nil:
+		return nil, &Error{CodeNoMethod, fmt.Sprintf("type %s has no method %q; it has %s", i.d.name, e.Method, strings.Join(i.d.names(), ", "))}
+	case m.open != nil:
+		return i.streamOpen(ctx, m, state, e.Body)
+	}
+	return m.call(ctx, state, e.Body)
+}
+
+// mayIdle says whether an activation that nobody asks may end although it is marked: not while a reminder is to come.
+func (i *instance) mayIdle() bool { return len(i.remind) == 0 }
+
+// coded gives an error the code under which it travels.
+func (i *instance) coded(err error) error {
+	var own *Error
+	if errors.As(err, &own) {
+		return err
+	}
+	return &Error{i.d.codeOf(err), err.Error()}
+}
+
+// failure undoes, keeps or drops what a failed handler has changed.
+func (i *instance) failure(t *Turn, e *core.Execute, err error) *core.Executed {
+	x := failed(e, i.coded(err))
+	if i.d.failure == Keep {
+		if changes, err := i.st.take(); err == nil {
+			x.Changes = append(changes, i.apply(t)...)
+			return x
+		}
+	}
+	switch {
+	case i.d.failure == Reset:
+		i.st, i.awake = nil, false
+	case i.d.failure == Stop:
+		i.st, x.Stop = nil, true
+	case i.st.undo() != nil:
+		i.st = nil // load it anew, and say so then
+	}
+	return x
+}
+
+// mark keeps ActivePage there as long as the actor has work of its own, and starts Run.
+func (i *instance) mark(e *core.Execute, x *core.Executed) *core.Executed {
+	if deletes(x.Changes) {
+		return x
+	}
+	_, marked := e.State[core.ActivePage]
+	want := i.d.run != nil && !i.bodyDone && (!x.Stop || x.AppCode != 0) || len(i.remind) > 0
+	if want != marked {
+		x.Changes = append(x.Changes, core.Change{Name: core.ActivePage, Delete: !want})
+	}
+	if i.d.run != nil && !i.body && i.st != nil && !x.Stop && !i.over {
+		i.body = true
+		i.h.wg.Go(i.runBody)
+	}
+	return x
+}
+
+// end is called once when the activation has ended.
+func (i *instance) end(reason string) {
+	i.cancel()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.over {
+		return
+	}
+	i.over = true
+	for _, m := range []map[string]*timer{i.timers, i.remind} {
+		for _, t := range m {
+			t.stop()
+		}
+	}
+	for _, s := range i.streams {
+		s.stop()
+	}
+	if f := i.d.onDeactivate; f != nil && i.st != nil && i.awake == (i.d.onActivate != nil) {
+		if err := i.protected("OnDeactivate", func() error { f(i.ctx, i.st.ptr.Interface(), reason); return nil }); err != nil {
+			i.h.cfg.Logger.Warn("deactivation failed", "key", i.key.String(), "error", err)
+		}
+	}
+}

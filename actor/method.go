@@ -1,0 +1,244 @@
+package actor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// None is the message, or the answer, that says nothing.
+type None struct{}
+
+// Call is a message on its way to its actor.
+type Call struct {
+	Type, Key, Method string
+	Body              []byte
+	RequestID         string // "": none
+	Once              bool   // a request id is made up and the message repeated under it while the outcome is unknown
+	Reads             bool   // the handler changes nothing: it may be run again
+	Local             bool   // of a read: the owner alone may answer
+}
+
+// Asker is where calls come from: a *chainmail.Node.
+type Asker interface {
+	// AskActor gives a message to its actor and waits for the answer.
+	AskActor(ctx context.Context, c Call) ([]byte, error)
+	// TellActor gives a message to its actor and does not wait.
+	TellActor(ctx context.Context, c Call) error
+}
+
+// Method is a message that actors of one type understand, with its answer.
+type Method[Req, Resp any] struct {
+	d    *def
+	name string
+	m    *methodDef
+}
+
+// methodDef is a Method without its type parameters.
+type methodDef struct {
+	reads    bool
+	local    bool
+	call     func(ctx context.Context, state any, body []byte) ([]byte, error)
+	take     func(ctx context.Context, state any) *stream                                                                  // of a stream that the actor takes
+	open     func(ctx context.Context, state any, body []byte) (next func() ([]byte, error, bool), stop func(), err error) // of a stream
+	fromJSON func(raw []byte) ([]byte, error)
+	toJSON   func(body []byte) ([]byte, error)
+}
+
+// Handle adds a message that may change the state.
+func Handle[S, Req, Resp any](t *Type[S], name string, f func(ctx context.Context, state *S, req Req) (Resp, error)) *Method[Req, Resp] {
+	return add(t, name, false, f)
+}
+
+// Query adds a message that changes nothing: it is answered without a commit. A change that it makes all the same is
+// taken back and told as an error, wherever it can be seen cheaply: in fields without pointers, and in containers.
+func Query[S, Req, Resp any](t *Type[S], name string, f func(ctx context.Context, state *S, req Req) (Resp, error)) *Method[Req, Resp] {
+	return add(t, name, true, f)
+}
+
+func add[S, Req, Resp any](t *Type[S], name string, reads bool, f func(context.Context, *S, Req) (Resp, error)) *Method[Req, Resp] {
+	d := t.d
+	m := &methodDef{reads: reads, local: reads && d.set.LocalReads, fromJSON: fromJSON[Req](d), toJSON: toJSON[Resp](d),
+		call: func(ctx context.Context, state any, body []byte) ([]byte, error) {
+			req, err := decode[Req](d, body)
+			if err != nil {
+				return nil, err
+			}
+			resp, err := f(ctx, state.(*S), req)
+			if err != nil {
+				return nil, err
+			}
+			return encode(d, &resp)
+		}}
+	d.add(name, m)
+	return &Method[Req, Resp]{d, name, m}
+}
+
+func (d *def) add(name string, m *methodDef) {
+	switch {
+	case name == "" || strings.ContainsAny(name, "/@ \t\n"):
+		d.fail("a method's name has 1 byte or more, without blanks, / and @: %q", name)
+	case d.methods[name] != nil:
+		d.fail("method %q is there twice", name)
+	default:
+		d.methods[name] = m
+	}
+}
+
+// Name gives the method's name on the wire.
+func (m *Method[Req, Resp]) Name() string { return m.name }
+
+// Ask sends the message to the actor of a key and waits for its answer: until ctx ends, or 5 seconds if it has no deadline.
+// A message that changes the state carries a request id, by which it takes effect once however often it had to be sent.
+// Errors are those of package chainmail, or of Options.Errors: errors.Is holds for both.
+func (m *Method[Req, Resp]) Ask(ctx context.Context, a Asker, key string, req Req) (Resp, error) {
+	var resp Resp
+	c, err := m.Call(key, req)
+	if err != nil {
+		return resp, err
+	}
+	body, err := a.AskActor(ctx, c)
+	if err != nil {
+		return resp, m.d.known(err)
+	}
+	return decode[Resp](m.d, body)
+}
+
+// Tell sends the message and does not wait: an error says that it was not sent. It is delivered at most once.
+func (m *Method[Req, Resp]) Tell(ctx context.Context, a Asker, key string, req Req) error {
+	c, err := m.Call(key, req)
+	if err != nil {
+		return err
+	}
+	return a.TellActor(ctx, c)
+}
+
+// Call gives the message as it is sent, for callers that want to change it.
+func (m *Method[Req, Resp]) Call(key string, req Req) (Call, error) {
+	body, err := encode(m.d, &req)
+	return Call{Type: m.d.name, Key: key, Method: m.name, Body: body, Once: !m.m.reads && m.d.set.Window > 0, Reads: m.m.reads, Local: m.m.local}, err
+}
+
+// coded is an error that carries the code of a handler's error.
+type coded interface {
+	error
+	HandlerCode() uint16
+}
+
+// known gives an error of Options.Errors back to the caller as what it was.
+func (d *def) known(err error) error {
+	var c coded
+	if errors.As(err, &c) && c.HandlerCode() >= firstCode {
+		if e := d.errors[c.HandlerCode()-firstCode]; e != nil {
+			return fmt.Errorf("%w: %w", e, err)
+		}
+	}
+	return err
+}
+
+// codeOf gives the code under which a handler's error travels.
+func (d *def) codeOf(err error) uint16 {
+	var own *Error
+	if errors.As(err, &own) {
+		return own.Code
+	}
+	for code, e := range d.errors {
+		if errors.Is(err, e) {
+			return firstCode + code
+		}
+	}
+	return CodeFailed
+}
+
+// Codes of handlers' errors on the wire. Those of the built-in types are below CodeFailed, those of Options.Errors begin
+// at firstCode.
+const (
+	CodeFailed   uint16 = 100 + iota // an error without a code
+	CodePanic                        // the handler panicked
+	CodeNoMethod                     // the type has no such method
+	CodeBadBody                      // the message cannot be decoded
+	CodeGone                         // the stream is not here any more
+	firstCode    uint16 = 1000
+)
+
+// Error is an error with the code under which it travels.
+type Error struct {
+	Code uint16
+	Text string
+}
+
+func (e *Error) Error() string { return e.Text }
+
+func decode[T any](d *def, body []byte) (v T, err error) {
+	if err := d.codec.Unmarshal(body, &v); err != nil {
+		return v, &Error{CodeBadBody, fmt.Sprintf("type %s: %d bytes are no %T: %v", d.name, len(body), v, err)}
+	}
+	return v, nil
+}
+
+func encode[T any](d *def, v *T) ([]byte, error) {
+	b, err := d.codec.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("type %s: encode %T: %w", d.name, *v, err)
+	}
+	return b, nil
+}
+
+// JSON forms, for callers that are no Go programs.
+func fromJSON[T any](d *def) func([]byte) ([]byte, error) {
+	return func(raw []byte) ([]byte, error) {
+		var v T
+		if len(raw) > 0 {
+			if err := json.Unmarshal(raw, &v); err != nil {
+				return nil, &Error{CodeBadBody, fmt.Sprintf("type %s: %v", d.name, err)}
+			}
+		}
+		return encode(d, &v)
+	}
+}
+
+func toJSON[T any](d *def) func([]byte) ([]byte, error) {
+	return func(body []byte) ([]byte, error) {
+		v, err := decode[T](d, body)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(v)
+	}
+}
+
+// AskJSON sends a message whose body is JSON and gives the answer as JSON.
+func AskJSON(ctx context.Context, a Asker, t Registered, key, method string, raw []byte) ([]byte, error) {
+	d := t.definition()
+	m := d.methods[method]
+	if m == nil || m.call == nil {
+		return nil, &Error{CodeNoMethod, fmt.Sprintf("type %s has no method %q; it has %s", d.name, method, strings.Join(d.names(), ", "))}
+	}
+	body, err := m.fromJSON(raw)
+	if err != nil {
+		return nil, err
+	}
+	out, err := a.AskActor(ctx, Call{Type: d.name, Key: key, Method: method, Body: body, Once: !m.reads && d.set.Window > 0, Reads: m.reads, Local: m.local})
+	if err != nil {
+		return nil, d.known(err)
+	}
+	return m.toJSON(out)
+}
+
+// Reads says whether a method changes nothing; ok is false for one that the type does not have.
+func Reads(t Registered, method string) (reads, ok bool) {
+	m := t.definition().methods[method]
+	return m != nil && m.reads, m != nil
+}
+
+func (d *def) names() []string {
+	var out []string
+	for n := range d.methods {
+		out = append(out, n)
+	}
+	slices.Sort(out)
+	return out
+}

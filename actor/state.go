@@ -1,0 +1,291 @@
+package actor
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"chainmail/engine/core"
+)
+
+// field is an exported field of a state: one page, or a container's.
+type field struct {
+	name  string // of its page, or of its pages before the "/"
+	index int
+	box   bool
+	plain bool // == finds every change
+}
+
+// planOf gives the fields of a state type that are kept.
+func planOf(t reflect.Type) ([]field, error) {
+	if t.Kind() != reflect.Struct {
+		return nil, fmt.Errorf("the state %s is no struct", t)
+	}
+	var plan []field
+	seen := map[string]string{}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		tag, named := f.Tag.Lookup("page")
+		if tag == "-" || !f.IsExported() {
+			if hasBox(f.Type, nil) && tag != "-" {
+				return nil, fmt.Errorf("field %s of %s is a container and not exported: it would not be kept; export it or tag it `page:\"-\"`", f.Name, t)
+			}
+			continue
+		}
+		x := field{name: f.Name, index: i}
+		if named {
+			x.name = tag
+		}
+		if x.name == "" || strings.ContainsAny(x.name, "/@") {
+			return nil, fmt.Errorf("field %s of %s: a page's name has 1 byte or more, without / and @: %q", f.Name, t, x.name)
+		}
+		if o, twice := seen[x.name]; twice {
+			return nil, fmt.Errorf("fields %s and %s of %s are both page %q", o, f.Name, t, x.name)
+		}
+		seen[x.name] = f.Name
+		_, x.box = reflect.New(f.Type).Interface().(box)
+		switch {
+		case x.box:
+		case hasBox(f.Type, nil):
+			return nil, fmt.Errorf("field %s of %s has a container inside: containers are fields of the state itself", f.Name, t)
+		case f.Type.Kind() == reflect.Func || f.Type.Kind() == reflect.Chan || f.Type.Kind() == reflect.UnsafePointer:
+			return nil, fmt.Errorf("field %s of %s is a %s, which cannot be kept; tag it `page:\"-\"`", f.Name, t, f.Type.Kind())
+		default:
+			x.plain = isPlain(f.Type)
+		}
+		plan = append(plan, x)
+	}
+	return plan, nil
+}
+
+var boxType = reflect.TypeFor[box]()
+
+// hasBox says whether a type is, or has inside, a container.
+func hasBox(t reflect.Type, above []reflect.Type) bool {
+	if slices.Contains(above, t) {
+		return false
+	}
+	if reflect.PointerTo(t).Implements(boxType) {
+		return true
+	}
+	above = append(above, t)
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Array:
+		return hasBox(t.Elem(), above)
+	case reflect.Map:
+		return hasBox(t.Elem(), above) || hasBox(t.Key(), above)
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if hasBox(t.Field(i).Type, above) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// isPlain says whether == tells all values of a type apart that are encoded differently: those with pointers may change
+// behind them, and 0 equals -0.
+func isPlain(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Bool, reflect.String, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return true
+	case reflect.Array:
+		return isPlain(t.Elem())
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if !isPlain(t.Field(i).Type) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// state is an actor's state in memory and the pages that it is kept in.
+type state struct {
+	d      *def
+	ptr    reflect.Value // *S
+	last   reflect.Value // S as it was when its pages were last taken, for its plain fields
+	boxes  []*pages      // by field of the plan; nil for those that are no container
+	kept   map[string]core.Page
+	recent map[string][]byte // taken, and not in kept yet; nil: removed
+}
+
+// load builds the state from its pages. Pages of fields that the type does not have stay as they are.
+func (d *def) load(kept map[string]core.Page) (*state, error) {
+	s := &state{d: d, ptr: d.newState(), kept: kept, boxes: make([]*pages, len(d.plan)), recent: map[string][]byte{}}
+	s.last = reflect.New(s.ptr.Elem().Type()).Elem()
+	for i, f := range d.plan {
+		if f.box {
+			s.boxes[i] = &pages{read: s.page, each: s.names, codec: d.codec, prefix: f.name + "/"}
+			s.box(i).on(s.boxes[i])
+			continue
+		}
+		if err := s.read(f); err != nil {
+			return nil, err
+		}
+	}
+	s.last.Set(s.ptr.Elem())
+	return s, nil
+}
+
+func (s *state) box(i int) box {
+	return s.ptr.Elem().Field(s.d.plan[i].index).Addr().Interface().(box)
+}
+
+// read decodes a field's page.
+func (s *state) read(f field) error {
+	v := s.ptr.Elem().Field(f.index)
+	v.SetZero()
+	b, ok := s.page(f.name)
+	if !ok {
+		return nil
+	}
+	if err := s.d.codec.Unmarshal(b, v.Addr().Interface()); err != nil {
+		return &Error{CodeFailed, fmt.Sprintf("type %s: page %q of %d bytes is no %s: %v", s.d.name, f.name, len(b), v.Type(), err)}
+	}
+	return nil
+}
+
+// on makes the pages those that are kept now.
+func (s *state) on(kept map[string]core.Page) {
+	s.kept = kept
+	clear(s.recent)
+}
+
+func (s *state) page(name string) ([]byte, bool) {
+	if b, ok := s.recent[name]; ok {
+		return b, b != nil
+	}
+	p, ok := s.kept[name]
+	return p.Data, ok
+}
+
+func (s *state) names(prefix string) []string {
+	var out []string
+	for n := range s.kept {
+		if strings.HasPrefix(n, prefix) {
+			if b, ok := s.recent[n]; !ok || b != nil {
+				out = append(out, n)
+			}
+		}
+	}
+	for n, b := range s.recent {
+		if _, ok := s.kept[n]; !ok && b != nil && strings.HasPrefix(n, prefix) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// take gives the changes since the last take. A field with its zero value has no page.
+func (s *state) take() ([]core.Change, error) {
+	var out []core.Change
+	for i, f := range s.d.plan {
+		v := s.ptr.Elem().Field(f.index)
+		switch {
+		case f.box:
+			out = s.takeBox(out, i)
+		case f.plain && v.Equal(s.last.Field(f.index)):
+		default:
+			ch, changed, err := s.takeField(f, v)
+			if err != nil {
+				return nil, err
+			}
+			if changed {
+				out = append(out, ch)
+			}
+		}
+	}
+	for i := range out {
+		s.recent[out[i].Name] = out[i].Data
+	}
+	s.last.Set(s.ptr.Elem())
+	return out, nil
+}
+
+func (s *state) takeField(f field, v reflect.Value) (ch core.Change, changed bool, err error) {
+	old, had := s.page(f.name)
+	if v.IsZero() {
+		return core.Change{Name: f.name, Delete: true}, had, nil
+	}
+	b, err := s.d.codec.Marshal(v.Addr().Interface())
+	if err != nil {
+		return ch, false, &Error{CodeFailed, fmt.Sprintf("type %s: field %s cannot be written: %v", s.d.name, f.name, err)}
+	}
+	if b == nil {
+		b = []byte{}
+	}
+	return core.Change{Name: f.name, Data: b}, !had || !bytes.Equal(old, b), nil
+}
+
+// takeBox gives a container's changes. One that was put into the field in place of the other replaces its pages.
+func (s *state) takeBox(out []core.Change, i int) []core.Change {
+	p := s.boxes[i]
+	if b := s.box(i); b.at() != p {
+		for _, n := range slices.Clone(p.list()) {
+			p.put(n, nil)
+		}
+		b.on(p)
+	}
+	for _, n := range slices.Sorted(maps.Keys(p.dirty)) {
+		data := p.dirty[n]
+		if _, had := s.page(n); data == nil && !had {
+			continue
+		}
+		out = append(out, core.Change{Name: n, Data: data, Delete: data == nil})
+	}
+	clear(p.dirty)
+	return out
+}
+
+// undo brings the state back to its pages.
+func (s *state) undo() error {
+	for i, f := range s.d.plan {
+		v := s.ptr.Elem().Field(f.index)
+		switch {
+		case f.box:
+			b := s.box(i)
+			s.boxes[i].undo()
+			if b.at() != s.boxes[i] {
+				v.SetZero()
+				b.on(s.boxes[i])
+			}
+			b.forget()
+		case f.plain:
+			v.Set(s.last.Field(f.index))
+		default:
+			if err := s.read(f); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// freeze lets a query run: spoiled then says which field it has changed, "" for none as far as can be seen cheaply.
+func (s *state) freeze(on bool) {
+	for _, p := range s.boxes {
+		if p != nil {
+			p.frozen = on
+		}
+	}
+}
+
+func (s *state) spoiled() string {
+	for i, f := range s.d.plan {
+		switch {
+		case f.box && (s.boxes[i].broken || s.box(i).at() != s.boxes[i]):
+			return f.name
+		case f.plain && !s.ptr.Elem().Field(f.index).Equal(s.last.Field(f.index)):
+			return f.name
+		}
+	}
+	return ""
+}

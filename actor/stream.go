@@ -1,0 +1,362 @@
+package actor
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+)
+
+// ErrStreamGone ends a stream whose key was moved, or whose actor ended, before it was through.
+var ErrStreamGone = errors.New("stream is gone")
+
+const (
+	streamItems = 64       // that one answer carries
+	streamBytes = 64 << 10 // likewise, one element more
+	maxStreams  = 256      // of one activation
+	streamIdle  = time.Minute
+)
+
+// stream is one under way at its actor: an iterator that goes on when it is asked, in the actor's turn.
+type stream struct {
+	next func() ([]byte, error, bool)          // of elements that the actor gives
+	push func(in *chunk) ([]byte, bool, error) // of elements that it takes
+	stop func()
+	used time.Time
+}
+
+// chunk is a part of a stream on the wire.
+type chunk struct {
+	ID    string
+	Items [][]byte
+	End   bool   // there is no more
+	Err   string // why it ended, if not in order
+	Code  uint16
+	Name  string // of the method, with the first chunk that a caller sends
+	Body  []byte // the answer, with the end of a stream that the actor takes
+}
+
+// Source is a message that is answered by a stream of elements.
+type Source[Req, T any] struct {
+	d    *def
+	name string
+}
+
+// Stream adds a message that is answered by a stream. The handler changes nothing. What it gives runs in the actor's turns,
+// a few elements at a time, as the caller asks for more: it sees the state as it is then, and a slow caller holds up
+// nobody. Other messages are run in between.
+func Stream[S, Req, T any](t *Type[S], name string, f func(ctx context.Context, state *S, req Req) iter.Seq2[T, error]) *Source[Req, T] {
+	d := t.d
+	d.add(name, &methodDef{reads: true, open: func(ctx context.Context, state any, body []byte) (func() ([]byte, error, bool), func(), error) {
+		req, err := decode[Req](d, body)
+		if err != nil {
+			return nil, nil, err
+		}
+		next, stop := iter.Pull2(f(ctx, state.(*S), req))
+		return func() ([]byte, error, bool) {
+			v, err, ok := next()
+			if !ok || err != nil {
+				return nil, err, ok
+			}
+			b, err := encode(d, &v)
+			return b, err, true
+		}, stop, nil
+	}})
+	return &Source[Req, T]{d, name}
+}
+
+// Ask asks for the stream. An error is the last element; it is ErrStreamGone if the key moved meanwhile.
+func (s *Source[Req, T]) Ask(ctx context.Context, a Asker, key string, req Req) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var zero T
+		body, err := encode(s.d, &req)
+		if err != nil {
+			yield(zero, err)
+			return
+		}
+		c := Call{Type: s.d.name, Key: key, Method: s.name, Body: body}
+		for {
+			got, err := askChunk(ctx, a, c)
+			if err != nil {
+				yield(zero, s.d.known(err))
+				return
+			}
+			for _, b := range got.Items {
+				v, err := decode[T](s.d, b)
+				if !yield(v, err) || err != nil {
+					s.close(ctx, a, key, got)
+					return
+				}
+			}
+			if got.End {
+				if got.Code != 0 {
+					yield(zero, s.d.known(&remote{got.Code, got.Err}))
+				}
+				return
+			}
+			c = Call{Type: s.d.name, Key: key, Method: nextMethod, Body: pack(&chunk{ID: got.ID})}
+		}
+	}
+}
+
+// remote is an error of a stream's handler.
+type remote struct {
+	code uint16
+	text string
+}
+
+func (r *remote) Error() string       { return r.text }
+func (r *remote) HandlerCode() uint16 { return r.code }
+
+// close tells the actor that the caller wants no more.
+func (s *Source[Req, T]) close(ctx context.Context, a Asker, key string, at chunk) {
+	if !at.End {
+		a.TellActor(ctx, Call{Type: s.d.name, Key: key, Method: nextMethod, Body: pack(&chunk{ID: at.ID, End: true})})
+	}
+}
+
+func askChunk(ctx context.Context, a Asker, c Call) (chunk, error) {
+	body, err := a.AskActor(ctx, c)
+	if code := coded(nil); errors.As(err, &code) && code.HandlerCode() == CodeGone {
+		return chunk{}, fmt.Errorf("%w: %w", ErrStreamGone, err)
+	}
+	if err != nil {
+		return chunk{}, err
+	}
+	return unpack(body)
+}
+
+func pack(c *chunk) []byte {
+	b, err := MsgPack.Marshal(c)
+	if err != nil {
+		panic(err) // its fields can always be written
+	}
+	return b
+}
+
+func unpack(b []byte) (c chunk, err error) {
+	if err := MsgPack.Unmarshal(b, &c); err != nil {
+		return c, &Error{CodeBadBody, fmt.Sprintf("%d bytes are no part of a stream: %v", len(b), err)}
+	}
+	return c, nil
+}
+
+// streamOpen starts a stream and gives its first elements. The context of the stream is the activation's: that of the
+// message ends with it.
+func (i *instance) streamOpen(_ context.Context, m *methodDef, state any, body []byte) ([]byte, error) {
+	i.dropIdle()
+	next, stop, err := m.open(i.ctx, state, body)
+	if err != nil {
+		return nil, err
+	}
+	s := &stream{next: next, stop: stop}
+	return i.streamRead(newID(), s)
+}
+
+func newID() string {
+	var b [16]byte
+	rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+func (i *instance) dropIdle() {
+	for id, s := range i.streams {
+		if time.Since(s.used) > streamIdle {
+			i.dropStream(id)
+		}
+	}
+}
+
+func (i *instance) keepStream(id string, s *stream) error {
+	if i.streams[id] == nil && len(i.streams) >= maxStreams {
+		s.stop()
+		return &Error{CodeFailed, fmt.Sprintf("%s has %d streams under way; at most %d are allowed", i.key, len(i.streams), maxStreams)}
+	}
+	if i.streams == nil {
+		i.streams = map[string]*stream{}
+	}
+	s.used = time.Now()
+	i.streams[id] = s
+	return nil
+}
+
+func (i *instance) dropStream(id string) {
+	if s := i.streams[id]; s != nil {
+		s.stop()
+		delete(i.streams, id)
+	}
+}
+
+func (i *instance) gone(id string) error {
+	return &Error{CodeGone, fmt.Sprintf("stream %s of %s is not on member %s: the key moved, or it was idle for %s; ask again", id, i.key, i.h.cfg.Member, streamIdle)}
+}
+
+// streamNext gives the next elements of a stream, or ends it.
+func (i *instance) streamNext(body []byte) ([]byte, error) {
+	c, err := unpack(body)
+	if err != nil {
+		return nil, err
+	}
+	s := i.streams[c.ID]
+	switch {
+	case c.End:
+		i.dropStream(c.ID)
+		return nil, nil
+	case s == nil || s.next == nil:
+		return nil, i.gone(c.ID)
+	}
+	return i.streamRead(c.ID, s)
+}
+
+func (i *instance) streamRead(id string, s *stream) (_ []byte, err error) {
+	out := chunk{ID: id}
+	defer func() {
+		if out.End || err != nil {
+			delete(i.streams, id)
+			s.stop()
+		}
+	}()
+	for size := 0; len(out.Items) < streamItems && size < streamBytes; {
+		b, failed, ok := s.next()
+		if !ok || failed != nil {
+			out.End = true
+			if failed != nil {
+				e := failedError(i.coded(failed))
+				out.Code, out.Err = e.Code, e.Text
+			}
+			return pack(&out), nil
+		}
+		out.Items = append(out.Items, b)
+		size += len(b)
+	}
+	return pack(&out), i.keepStream(id, s)
+}
+
+func failedError(err error) *Error {
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return &Error{CodeFailed, err.Error()}
+}
+
+// Sink is a message that is a stream of elements.
+type Sink[T, Resp any] struct {
+	d    *def
+	name string
+}
+
+// Collect adds a message that is a stream: the handler takes its elements in the actor's turns, a few at a time as they
+// come, and other messages are run in between. What it has changed by the end of a turn is committed with it, so that a
+// stream that breaks off leaves what came before.
+func Collect[S, T, Resp any](t *Type[S], name string, f func(ctx context.Context, state *S, in iter.Seq2[T, error]) (Resp, error)) *Sink[T, Resp] {
+	d := t.d
+	d.add(name, &methodDef{take: func(ctx context.Context, state any) *stream { return collect(d, ctx, state.(*S), f) }})
+	return &Sink[T, Resp]{d, name}
+}
+
+// collect runs a handler as a coroutine: it is left whenever it has taken what has come.
+func collect[S, T, Resp any](d *def, ctx context.Context, state *S, f func(context.Context, *S, iter.Seq2[T, error]) (Resp, error)) *stream {
+	var in *chunk
+	var resp Resp
+	var failed error
+	run := func(wait func(struct{}) bool) {
+		resp, failed = f(ctx, state, func(yield func(T, error) bool) {
+			var zero T
+			for {
+				for _, b := range in.Items {
+					v, err := decode[T](d, b)
+					if !yield(v, err) || err != nil {
+						return
+					}
+				}
+				if in.End {
+					if in.Err != "" {
+						yield(zero, &remote{in.Code, in.Err})
+					}
+					return
+				}
+				if !wait(struct{}{}) {
+					yield(zero, ErrStreamGone)
+					return
+				}
+			}
+		})
+	}
+	next, stop := iter.Pull(run)
+	return &stream{stop: stop, push: func(c *chunk) ([]byte, bool, error) {
+		in = c
+		if _, more := next(); more {
+			return nil, false, nil
+		}
+		if failed != nil {
+			return nil, true, failed
+		}
+		b, err := encode(d, &resp)
+		return b, true, err
+	}}
+}
+
+// streamPush gives a handler the elements that have come.
+func (i *instance) streamPush(_ context.Context, state any, body []byte) ([]byte, error) {
+	c, err := unpack(body)
+	if err != nil {
+		return nil, err
+	}
+	s := i.streams[c.ID]
+	if s == nil {
+		m := i.d.methods[c.Name]
+		if c.Name == "" || m == nil || m.take == nil {
+			return nil, i.gone(c.ID)
+		}
+		i.dropIdle()
+		s = m.take(i.ctx, state)
+	}
+	answer, end, err := s.push(&c)
+	if end || err != nil {
+		delete(i.streams, c.ID)
+		s.stop()
+		return pack(&chunk{ID: c.ID, End: true, Body: answer}), err
+	}
+	return pack(&chunk{ID: c.ID}), i.keepStream(c.ID, s)
+}
+
+// Send sends the elements of a stream, as fast as the actor takes them, and gives its answer: also if it wanted no more
+// before the end. An error in the stream is given to the handler and ends it. The error is ErrStreamGone if the key moved
+// meanwhile: what was committed until then stays.
+func (s *Sink[T, Resp]) Send(ctx context.Context, a Asker, key string, in iter.Seq2[T, error]) (resp Resp, err error) {
+	c := chunk{ID: newID(), Name: s.name}
+	size := 0
+	var last chunk
+	send := func() bool {
+		last, err = askChunk(ctx, a, Call{Type: s.d.name, Key: key, Method: pushMethod, Body: pack(&c), Once: true})
+		c, size = chunk{ID: c.ID}, 0
+		return err == nil && !last.End
+	}
+	for v, failed := range in {
+		if failed != nil {
+			c.End, c.Code, c.Err = true, CodeFailed, failed.Error()
+			break
+		}
+		b, err := encode(s.d, &v)
+		if err != nil {
+			c.End, c.Code, c.Err = true, CodeFailed, err.Error()
+			break
+		}
+		c.Items = append(c.Items, b)
+		if size += len(b); (len(c.Items) >= streamItems || size >= streamBytes) && !send() {
+			break
+		}
+	}
+	if err == nil && !last.End {
+		c.End = true
+		send()
+	}
+	if err != nil {
+		return resp, s.d.known(err)
+	}
+	return decode[Resp](s.d, last.Body)
+}

@@ -1,0 +1,189 @@
+package actor
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"chainmail/engine/core"
+)
+
+// Turn is the run of one message by its actor. Handlers get it with Current.
+type Turn struct {
+	i     *instance
+	e     *core.Execute
+	stop  bool
+	gone  bool
+	later []func() []core.Change // what a handler asked for, done if it succeeds
+}
+
+type turnKey struct{}
+
+// Current gives the turn that a handler runs in, from its context; nil elsewhere.
+func Current(ctx context.Context) *Turn {
+	t, _ := ctx.Value(turnKey{}).(*Turn)
+	return t
+}
+
+// Node gives the member that a handler runs on, to ask other actors with; nil outside of a handler and of Run.
+func Node(ctx context.Context) Asker {
+	if t := Current(ctx); t != nil {
+		return t.i.h.cfg.Asker
+	}
+	return nil
+}
+
+// Type, Key and Member say which actor this is and where it runs.
+func (t *Turn) Type() string { return t.i.key.Type }
+
+// Key is described at Type.
+func (t *Turn) Key() string { return t.i.key.Name }
+
+// Member is described at Type.
+func (t *Turn) Member() string { return t.i.h.cfg.Member }
+
+// Delete removes the key's state when the handler succeeds: it is as if it had never been used.
+func (t *Turn) Delete() { t.gone = true }
+
+// Stop ends the activation when the handler succeeds and what it changed is committed; the next message starts another one.
+// A body that runs is not started again until then.
+func (t *Turn) Stop() { t.stop = true }
+
+// apply does what a handler has asked for, and gives the changes for it.
+func (i *instance) apply(t *Turn) []core.Change {
+	if t.gone {
+		i.st, i.awake = nil, false
+		for name := range i.remind {
+			i.disarm(i.remind, name)
+		}
+		return []core.Change{{Delete: true}}
+	}
+	var out []core.Change
+	for _, f := range t.later {
+		out = append(out, f()...)
+	}
+	t.later = nil
+	return out
+}
+
+// maxPath bounds a chain of actors that wait for each other.
+const maxPath = 32
+
+// Path gives the keys that wait for what a handler asks now, its own last; it is an error to ask one of them, or anything
+// from an Inline handler: the answer could never come. Outside of handlers it is empty.
+func Path(ctx context.Context, to core.Key) ([]core.Key, error) {
+	t := Current(ctx)
+	if t == nil {
+		return nil, nil
+	}
+	path := append(slices.Clone(t.e.Path), t.i.key)
+	switch {
+	case t.i.d.inline:
+		return nil, fmt.Errorf("a handler of type %s asks %s, and is registered as Inline: Inline handlers do not wait", t.Type(), to)
+	case slices.Contains(path, to):
+		return nil, fmt.Errorf("ask cycle: %s asks %s, which waits for it (%v); use Tell, or answer first", t.i.key, to, path)
+	case len(path) > maxPath:
+		return nil, fmt.Errorf("%d actors wait for each other already: %s asks %s", len(path), t.i.key, to)
+	}
+	return path, nil
+}
+
+// Self is the actor that a Run belongs to.
+type Self[S any] struct{ i *instance }
+
+// Key gives the actor's key.
+func (s *Self[S]) Key() string { return s.i.key.Name }
+
+// Node gives the member that it runs on, to ask other actors with.
+func (s *Self[S]) Node() Asker { return s.i.h.cfg.Asker }
+
+// Do runs f in the actor's turn, as a handler is run, and returns when what it changed is committed. An error of f undoes
+// it and is returned. f may not run at all: when the activation has ended, ctx does.
+func (s *Self[S]) Do(ctx context.Context, f func(ctx context.Context, state *S) error) error {
+	return s.i.h.inTurn(ctx, s.i, func(ctx context.Context, state any) error { return f(ctx, state.(*S)) })
+}
+
+// job is a function that waits for its actor's turn.
+type job struct {
+	i   *instance
+	f   func(ctx context.Context, state any) error
+	err error // of f, once the actor has run it
+}
+
+func (h *Host) inTurn(ctx context.Context, i *instance, f func(context.Context, any) error) error {
+	j := &job{i: i, f: f}
+	h.mu.Lock()
+	h.lastJob++
+	id := h.lastJob
+	h.jobs[id] = j
+	h.mu.Unlock()
+	_, err := h.cfg.Asker.AskActor(ctx, Call{Type: i.key.Type, Key: i.key.Name, Method: doMethod, Body: binary.BigEndian.AppendUint64(nil, id)})
+	h.mu.Lock()
+	delete(h.jobs, id)
+	h.mu.Unlock()
+	if c := coded(nil); errors.As(err, &c) && j.err != nil {
+		return j.err
+	}
+	return err
+}
+
+// do runs a job in its actor's turn. One of another activation is not run: its body has been told to end.
+func (h *Host) do(ctx context.Context, i *instance, body []byte, state any) error {
+	var j *job
+	if len(body) == 8 {
+		h.mu.Lock()
+		j = h.jobs[binary.BigEndian.Uint64(body)]
+		h.mu.Unlock()
+	}
+	if j == nil || j.i != i {
+		return &Error{CodeGone, fmt.Sprintf("the activation of %s has ended", i.key)}
+	}
+	j.err = j.f(ctx, state)
+	return j.err
+}
+
+const (
+	bodyPauseFirst = 100 * time.Millisecond
+	bodyPauseMost  = 30 * time.Second
+)
+
+// runBody runs the actor's Run until it returns nil or the activation ends.
+func (i *instance) runBody() {
+	for pause := bodyPauseFirst; ; pause = min(2*pause, bodyPauseMost) {
+		began := time.Now()
+		err := i.protected("Run", func() error { return i.d.run(i.ctx, i) })
+		if i.ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			i.own(doneMethod, nil)
+			return
+		}
+		if time.Since(began) > bodyPauseMost {
+			pause = bodyPauseFirst
+		}
+		i.h.cfg.Logger.Warn("body failed and is run again", "key", i.key.String(), "error", err, "pause", pause)
+		select {
+		case <-time.After(pause):
+		case <-i.ctx.Done():
+			return
+		}
+	}
+}
+
+const ownTimeout = 30 * time.Second
+
+// own gives the actor a message of the package's own, again until it is answered or the activation has ended.
+func (i *instance) own(method string, body []byte) {
+	for i.ctx.Err() == nil {
+		ctx, done := context.WithTimeout(i.ctx, ownTimeout)
+		_, err := i.h.cfg.Asker.AskActor(ctx, Call{Type: i.key.Type, Key: i.key.Name, Method: method, Body: body})
+		done()
+		if c := coded(nil); err == nil || errors.As(err, &c) && c.HandlerCode() != 0 {
+			return
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package actor
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+)
+
+// Options say how the keys of a type are kept and run. The zero value of a field takes the default named there.
+type Options[S any] struct {
+	Replicas   int           // copies of a key; default: the cluster's. It cannot be changed once the type is in use
+	WriteAll   bool          // a write needs every replica, not a majority: any dead one blocks it until it is removed
+	LocalReads bool          // queries are answered by the owner alone: they may be stale while two members take themselves for it
+	Idle       time.Duration // an activation without messages for so long ends; default 5 min, negative: never
+	Mailbox    int           // messages that wait for one key; default: the member's limit
+	Window     int           // request ids that a key remembers; default 64, negative: none
+	Codec      Codec         // of messages and pages; default MsgPack
+	// Inline says that no handler waits for anything: no Ask, no I/O, no lock. They run on the engine's own goroutine, which
+	// saves two switches.
+	Inline bool
+	// Errors are the errors that handlers return and callers compare with errors.Is, by a code that stays theirs.
+	Errors map[uint16]error
+	// OnFailure says what becomes of the state when a handler returns an error or panics.
+	OnFailure Failure
+
+	// OnActivate is called before the first message of an activation; what it changes is committed with that message. If
+	// it returns an error, the message fails with it and the next one tries again.
+	OnActivate func(ctx context.Context, state *S) error
+	// OnDeactivate is called when an activation has ended: moved, fenced (another member took over), idle, closing. What it
+	// changes is not kept.
+	OnDeactivate func(ctx context.Context, state *S, reason string)
+	// Run is work of the actor's own, beside its messages, from activation until it returns or ctx ends because the
+	// activation did. While it has not returned nil the key is marked as active: it is started again wherever its owner is.
+	// If it returns an error or panics it is run again after a pause that grows.
+	Run func(ctx context.Context, self *Self[S]) error
+}
+
+// Failure is what becomes of the state when a handler fails.
+type Failure uint8
+
+const (
+	// Undo takes back what the handler changed in the pages. Fields that are no pages stay.
+	Undo Failure = iota
+	// Reset builds the state anew from what was committed, and calls OnActivate again.
+	Reset
+	// Keep commits what the handler changed before it failed.
+	Keep
+	// Stop ends the activation; the next message starts another one.
+	Stop
+)
+
+// Type is an actor type with states S.
+type Type[S any] struct{ d *def }
+
+// Registered is any Type; chainmail.Config lists them.
+type Registered interface{ definition() *def }
+
+func (t *Type[S]) definition() *def { return t.d }
+
+// Name gives the type's name on the wire.
+func (t *Type[S]) Name() string { return t.d.name }
+
+// def is a type without its type parameter.
+type def struct {
+	name    string
+	set     Settings
+	codec   Codec
+	errors  map[uint16]error
+	failure Failure
+	inline  bool
+	plan    []field
+	methods map[string]*methodDef
+	err     error // the first mistake in its definition
+
+	newState     func() reflect.Value // a *S
+	onActivate   func(ctx context.Context, state any) error
+	onDeactivate func(ctx context.Context, state any, reason string)
+	run          func(ctx context.Context, i *instance) error
+}
+
+// Settings are what the engine has to know of a type.
+type Settings struct {
+	Replicas, Mailbox, Window int
+	WriteAll, LocalReads      bool
+	Idle                      time.Duration
+}
+
+const (
+	defaultIdle   = 5 * time.Minute
+	defaultWindow = 64
+	maxTypeName   = 64
+)
+
+// NewType defines an actor type under a name that stays the same as long as there is state of it. Mistakes are told by
+// Check, and so when a node is started with it.
+func NewType[S any](name string, o Options[S]) *Type[S] {
+	d := &def{
+		name: name, codec: o.Codec, errors: o.Errors, failure: o.OnFailure, inline: o.Inline, methods: map[string]*methodDef{},
+		set:      Settings{o.Replicas, o.Mailbox, o.Window, o.WriteAll, o.LocalReads, o.Idle},
+		newState: func() reflect.Value { return reflect.New(reflect.TypeFor[S]()) },
+	}
+	if d.codec == nil {
+		d.codec = MsgPack
+	}
+	if d.set.Window == 0 {
+		d.set.Window = defaultWindow
+	}
+	if d.set.Idle == 0 && o.Run == nil {
+		d.set.Idle = defaultIdle
+	}
+	if f := o.OnActivate; f != nil {
+		d.onActivate = func(ctx context.Context, s any) error { return f(ctx, s.(*S)) }
+	}
+	if f := o.OnDeactivate; f != nil {
+		d.onDeactivate = func(ctx context.Context, s any, reason string) { f(ctx, s.(*S), reason) }
+	}
+	if f := o.Run; f != nil {
+		d.run = func(ctx context.Context, i *instance) error { return f(ctx, &Self[S]{i}) }
+	}
+	switch plan, err := planOf(reflect.TypeFor[S]()); {
+	case name == "" || len(name) > maxTypeName || strings.ContainsAny(name, "/@ \t\n"):
+		d.fail("a name has 1 to %d bytes, without blanks, / and @", maxTypeName)
+	case err != nil:
+		d.fail("%w", err)
+	case o.Inline && o.Run != nil:
+		d.fail("Inline handlers do not wait, Run does: leave one out")
+	default:
+		d.plan = plan
+	}
+	return &Type[S]{d}
+}
+
+func (d *def) fail(format string, args ...any) {
+	if d.err == nil {
+		d.err = fmt.Errorf("actor type %q: "+format, append([]any{d.name}, args...)...)
+	}
+}
+
+// Check gives the first mistake in a type's definition, nil if there is none.
+func Check(t Registered) error { return t.definition().err }
+
+// NameOf gives a type's name.
+func NameOf(t Registered) string { return t.definition().name }
+
+// SettingsOf gives what the engine has to know of a type.
+func SettingsOf(t Registered) Settings { return t.definition().set }
