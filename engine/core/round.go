@@ -159,14 +159,18 @@ func (c *Core) roundAnswer(from string, k Key, op uint64, code Code, promised Ep
 	case CodeReceiving:
 		c.wake(a, receivingWait)
 	case CodeOK:
-		need := W
-		if a.round.commit && c.cfg.Types[a.slot.id.Type].All {
-			need = func(n int) int { return n }
-		}
-		if p := c.place(a.slot); c.quorum(p, need, func(id string) bool { x, ok := a.answers[id]; return ok && x.code == CodeOK }) {
+		if p := c.place(a.slot); c.quorum(p, c.quorumOf(a), func(id string) bool { x, ok := a.answers[id]; return ok && x.code == CodeOK }) {
 			c.committed(a)
 		}
 	}
+}
+
+// quorumOf gives how many of a set of n have to agree to the round in flight.
+func (c *Core) quorumOf(a *activation) func(n int) int {
+	if a.round.commit && c.cfg.Types[a.slot.id.Type].All {
+		return func(n int) int { return n }
+	}
+	return W
 }
 
 // committed answers a round's messages and goes on. Replicas that have not agreed to a commit are given it again later.
