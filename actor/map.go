@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"iter"
 	"reflect"
+	"slices"
 )
 
 // MapKey is what the keys of a Map may be.
@@ -69,7 +70,7 @@ func (m *Map[K, V]) Delete(k K) bool {
 // Len gives the number of keys. The first use in an activation looks at all names, as All does.
 func (m *Map[K, V]) Len() int { return len(m.pages().list()) }
 
-// All gives all keys with their values, in order. What is set or deleted meanwhile may be missed.
+// All gives all keys with their values, in order, as they are when their turn comes.
 func (m *Map[K, V]) All() iter.Seq2[K, V] { return m.after("") }
 
 // From is All from a key on.
@@ -78,18 +79,19 @@ func (m *Map[K, V]) From(k K) iter.Seq2[K, V] { return m.after(nameOf(k)) }
 func (m *Map[K, V]) after(first string) iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		p := m.pages()
-		for _, name := range append([]string(nil), p.list()...) {
-			if name < first {
-				continue
+		at, _ := slices.BinarySearch(p.list(), first)
+		for at < len(p.list()) {
+			name := p.list()[at]
+			if b, ok := p.get(name); ok {
+				var v V
+				p.decode(name, b, &v)
+				if !yield(keyOf[K](name), v) {
+					return
+				}
 			}
-			b, ok := p.get(name)
-			if !ok {
-				continue
-			}
-			var v V
-			p.decode(name, b, &v)
-			if !yield(keyOf[K](name), v) {
-				return
+			next, found := slices.BinarySearch(p.list(), name) // entries may have come or gone
+			if at = next; found {
+				at++
 			}
 		}
 	}
