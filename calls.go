@@ -37,6 +37,9 @@ func RequestID(id string) CallOption { return func(c *engine.Call) { c.RequestID
 func (n *Node) AskActor(ctx context.Context, c actor.Call) ([]byte, error) {
 	k := core.Key{Type: c.Type, Name: c.Key}
 	path, err := actor.Path(ctx, k)
+	if err == nil && len(c.RequestID) > kinds.MaxRequestID {
+		err = fmt.Errorf("a request id of %d bytes; at most %d are allowed", len(c.RequestID), kinds.MaxRequestID)
+	}
 	if err != nil {
 		return nil, &CallError{Class: ErrRejected, Type: c.Type, Key: c.Key, Method: c.Method, Text: err.Error()}
 	}

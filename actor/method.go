@@ -210,34 +210,43 @@ func toJSON[T any](d *def) func([]byte) ([]byte, error) {
 	}
 }
 
-// AskJSON sends a message whose body is JSON and gives the answer as JSON.
-func AskJSON(ctx context.Context, a Asker, t Registered, key, method string, raw []byte) ([]byte, error) {
+// AskJSON sends a message whose body is JSON and gives the answer as JSON. Of c, Type and what depends on the method are
+// filled in.
+func AskJSON(ctx context.Context, a Asker, t Registered, c Call) ([]byte, error) {
 	d := t.definition()
-	m := d.methods[method]
+	m := d.methods[c.Method]
 	if m == nil || m.call == nil {
-		return nil, &Error{CodeNoMethod, fmt.Sprintf("type %s has no method %q; it has %s", d.name, method, strings.Join(d.names(), ", "))}
+		return nil, &Error{CodeNoMethod, fmt.Sprintf("type %s has no method %q; it has %s", d.name, c.Method, strings.Join(d.names(), ", "))}
 	}
-	body, err := m.fromJSON(raw)
+	body, err := m.fromJSON(c.Body)
 	if err != nil {
 		return nil, err
 	}
-	out, err := a.AskActor(ctx, Call{Type: d.name, Key: key, Method: method, Body: body, Once: !m.reads && d.set.Window > 0, Reads: m.reads, Local: m.local})
+	c.Type, c.Body, c.Reads, c.Local, c.Once = d.name, body, m.reads, m.local, !m.reads && d.set.Window > 0
+	out, err := a.AskActor(ctx, c)
 	if err != nil {
 		return nil, d.known(err)
 	}
 	return m.toJSON(out)
 }
 
-// Reads says whether a method changes nothing; ok is false for one that the type does not have.
+// Reads says whether a method changes nothing; ok is false for one that the type does not have, or
+// that is a stream.
 func Reads(t Registered, method string) (reads, ok bool) {
 	m := t.definition().methods[method]
-	return m != nil && m.reads, m != nil
+	ok = m != nil && m.call != nil
+	return ok && m.reads, ok
 }
+
+// Methods gives the names of a type's methods that can be asked for one answer.
+func Methods(t Registered) []string { return t.definition().names() }
 
 func (d *def) names() []string {
 	var out []string
-	for n := range d.methods {
-		out = append(out, n)
+	for n, m := range d.methods {
+		if m.call != nil {
+			out = append(out, n)
+		}
 	}
 	slices.Sort(out)
 	return out

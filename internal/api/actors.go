@@ -1,14 +1,17 @@
 package api
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"chainmail"
-	"chainmail/engine/core"
+	"chainmail/actor"
 	"chainmail/engine/kinds"
 )
 
@@ -126,32 +129,85 @@ var methods = map[string]map[string]method{
 }
 
 func (s *Server) ask(w http.ResponseWriter, r *http.Request) error {
-	typ, key, name := r.PathValue("type"), r.PathValue("key"), r.PathValue("method")
-	known, ok := methods[typ]
-	if !ok {
-		return problem("rejected", "type %q is not known on member %s; it has kv and counter", typ, s.node.ID())
-	}
-	m, ok := known[name]
-	if !ok {
-		return problem("rejected", "type %s has no method %q", typ, name)
-	}
-	if r.Method == http.MethodGet && !m.reads {
-		return problem("bad-request", "%s of %s changes the key: use POST", name, typ)
-	}
-	in, err := m.in(r)
+	typ, name := r.PathValue("type"), r.PathValue("method")
+	reads, err := s.known(typ, name)
 	if err != nil {
 		return err
+	}
+	if r.Method == http.MethodGet && !reads {
+		return problem("bad-request", "%s of %s changes the key: use POST", name, typ)
 	}
 	ctx, done, err := due(r)
 	if err != nil {
 		return err
 	}
 	defer done()
-	ask := s.node.Ask
+	if m, ok := methods[typ][name]; ok {
+		return s.askPlain(ctx, w, r, m)
+	}
+	var raw json.RawMessage
+	if err := body(r, &raw); err != nil {
+		return err
+	}
+	out, err := actor.AskJSON(ctx, s.node, s.types[typ], actor.Call{Key: r.PathValue("key"), Method: name, Body: raw, RequestID: requestID(r)})
+	var bad *actor.Error
+	if errors.As(err, &bad) { // found before it was sent
+		return problem("bad-request", "%v", err)
+	}
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusOK, json.RawMessage(out))
+}
+
+// known says whether a method reads; an error if there is no such type or method.
+func (s *Server) known(typ, name string) (reads bool, err error) {
+	if t := s.types[typ]; t != nil {
+		reads, ok := actor.Reads(t, name)
+		if !ok {
+			return false, problem("rejected", "type %s has no method %q; it has %s", typ, name, strings.Join(actor.Methods(t), ", "))
+		}
+		return reads, nil
+	}
+	if methods[typ] == nil {
+		return false, problem("rejected", "type %q is not known on member %s; it has %s", typ, s.node.ID(), strings.Join(s.typeNames(), ", "))
+	}
+	m, ok := methods[typ][name]
+	if !ok {
+		return false, problem("rejected", "type %s has no method %q", typ, name)
+	}
+	return m.reads, nil
+}
+
+func (s *Server) typeNames() []string {
+	return slices.Sorted(func(yield func(string) bool) {
+		for n := range methods {
+			if !yield(n) {
+				return
+			}
+		}
+		for n := range s.types {
+			if !yield(n) {
+				return
+			}
+		}
+	})
+}
+
+// requestID is the caller's name for a request: the same one again takes effect once.
+func requestID(r *http.Request) string { return r.Header.Get("Idempotency-Key") }
+
+// askPlain asks a built-in type.
+func (s *Server) askPlain(ctx context.Context, w http.ResponseWriter, r *http.Request, m method) error {
+	in, err := m.in(r)
+	if err != nil {
+		return err
+	}
+	ask := s.node.Once
 	if m.reads {
 		ask = s.node.Read
 	}
-	a, err := ask(ctx, typ, key, name, in)
+	a, err := ask(ctx, r.PathValue("type"), r.PathValue("key"), r.PathValue("method"), in, chainmail.RequestID(requestID(r)))
 	if err != nil {
 		return err
 	}
@@ -200,8 +256,8 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 		return problem("unknown-member", "no member %s", member)
 	}
 	typ := q.Get("type")
-	if _, ok := methods[typ]; !ok {
-		return problem("bad-request", "list needs type=kv or type=counter, not %q", typ)
+	if methods[typ] == nil && s.types[typ] == nil {
+		return problem("bad-request", "list needs a type: %s, not %q", strings.Join(s.typeNames(), ", "), typ)
 	}
 	p, err := s.node.List(r.Context(), member, typ, q.Get("prefix"), q.Get("after"), int(min(max(limit, 1), maxLimit)))
 	if err != nil {
@@ -209,7 +265,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	out := Page{Items: []Item{}, More: p.More}
 	for _, it := range p.Items {
-		v, err := itemValue(typ, it)
+		v, err := s.itemValue(typ, it)
 		if err != nil {
 			return err
 		}
@@ -218,9 +274,12 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusOK, out)
 }
 
-func itemValue(typ string, it chainmail.Item) (json.RawMessage, error) {
+func (s *Server) itemValue(typ string, it chainmail.Item) (json.RawMessage, error) {
+	if t := s.types[typ]; t != nil {
+		return actor.ShowState(t, it.Pages)
+	}
 	for name, data := range it.Pages {
-		if name == core.ActivePage {
+		if strings.HasPrefix(name, "@") { // the engine's own
 			continue
 		}
 		if typ == kinds.Counter {

@@ -58,6 +58,7 @@ var codes = map[string]codeInfo{
 	"last-member":     {http.StatusConflict, "Last member cannot leave", "stop the process"},
 	"not-ready":       {http.StatusServiceUnavailable, "Not ready", "cluster status"},
 	"no-leader":       {http.StatusServiceUnavailable, "No leader", "cluster members"},
+	"handler-failed":  {http.StatusUnprocessableEntity, "Handler refused", ""},
 	"unavailable":     {http.StatusServiceUnavailable, "Key is unavailable", "cluster actors show TYPE KEY"},
 	"closed":          {http.StatusServiceUnavailable, "Member is stopping", "ask another member"},
 	"overloaded":      {http.StatusTooManyRequests, "Too many messages wait", "try again later"},

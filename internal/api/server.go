@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"chainmail"
+	"chainmail/actor"
 	"chainmail/coordinator/membership"
 )
 
@@ -43,6 +44,7 @@ type Options struct {
 type Server struct {
 	node    *chainmail.Node
 	opt     Options
+	types   map[string]actor.Registered // beside kv and counter
 	mux     *http.ServeMux
 	leaving atomic.Bool
 	closed  chan struct{} // feeds and blocking queries end
@@ -91,7 +93,10 @@ var routes = []route{
 
 // NewServer makes a Server of a node.
 func NewServer(node *chainmail.Node, opt Options) *Server {
-	s := &Server{node: node, opt: opt, mux: http.NewServeMux(), closed: make(chan struct{})}
+	s := &Server{node: node, opt: opt, mux: http.NewServeMux(), closed: make(chan struct{}), types: map[string]actor.Registered{}}
+	for _, t := range node.Types() {
+		s.types[actor.NameOf(t)] = t
+	}
 	for _, r := range routes {
 		s.mux.HandleFunc(r.pattern, func(w http.ResponseWriter, q *http.Request) {
 			err := s.allowed(q, r.right)

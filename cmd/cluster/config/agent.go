@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"chainmail"
+	"chainmail/actor/builtin"
 	"chainmail/coordinator/membership"
 	"chainmail/ring"
 )
@@ -34,6 +35,7 @@ func (f *File) Agent() (Agent, error) {
 	p := parser{}
 	a := Agent{
 		Node: chainmail.Config{
+			Types:  builtin.Types(),
 			NodeID: f.NodeID, ClusterName: f.ClusterName, DataDir: f.DataDir, Zone: f.Zone, Weight: f.Weight,
 			BindAddr: net.JoinHostPort(f.BindAddr, strconv.Itoa(f.Ports.Cluster)), Advertise: f.Advertise,
 			BootstrapExpect: f.Server.BootstrapExpect, RetryJoin: f.Server.RetryJoin, NonVoter: f.Server.NonVoter,
