@@ -182,7 +182,7 @@ func (n *Node) coreTypes() map[string]core.TypeConfig {
 	out := map[string]core.TypeConfig{kinds.KV: {Idle: idleAfter}, kinds.Counter: {Idle: idleAfter}}
 	for _, t := range n.cfg.Types {
 		s := actor.SettingsOf(t)
-		out[actor.NameOf(t)] = core.TypeConfig{Idle: max(s.Idle, 0), All: s.WriteAll, Mailbox: s.Mailbox}
+		out[actor.NameOf(t)] = core.TypeConfig{Idle: max(s.Idle, 0), Local: s.LocalReads, All: s.WriteAll, Mailbox: s.Mailbox}
 	}
 	return out
 }

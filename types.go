@@ -12,6 +12,9 @@ import (
 // Types gives the actor types that this member was started with, beside kv and counter.
 func (n *Node) Types() []actor.Registered { return n.cfg.Types }
 
+// Actors gives what runs this member's actors; package actor uses it to answer local reads at once.
+func (n *Node) Actors() *actor.Host { return n.host }
+
 // declare puts the replica counts of the types into the placement, where all members have them from. Calls of such a type
 // wait for it: a key's replicas must be the same from its first use on.
 func (n *Node) declare() {

@@ -1,9 +1,11 @@
 package actor
 
 import (
+	"bytes"
 	"encoding"
 	"encoding/json"
 	"reflect"
+	"sync"
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
 	"google.golang.org/protobuf/proto"
@@ -35,14 +37,42 @@ var msgpackHandle = func() *codec.MsgpackHandle {
 	return h
 }()
 
+// Encoders and decoders are kept: each has a buffer of some KiB.
+var (
+	encoders = sync.Pool{New: func() any { return &encoder{e: codec.NewEncoderBytes(new([]byte), msgpackHandle)} }}
+	decoders = sync.Pool{New: func() any { return codec.NewDecoderBytes(nil, msgpackHandle) }}
+)
+
+type encoder struct {
+	e   *codec.Encoder
+	buf []byte
+}
+
+// maxScratch bounds a buffer that is kept.
+const maxScratch = 64 << 10
+
 func (msgpack) Marshal(v any) ([]byte, error) {
-	var out []byte
-	err := codec.NewEncoderBytes(&out, msgpackHandle).Encode(v)
-	return out, err
+	e := encoders.Get().(*encoder)
+	e.e.ResetBytes(&e.buf)
+	if err := e.e.Encode(v); err != nil { // one that failed is left with what it had
+		return nil, err
+	}
+	out := bytes.Clone(e.buf)
+	if cap(e.buf) <= maxScratch {
+		encoders.Put(e)
+	}
+	return out, nil
 }
 
 func (msgpack) Unmarshal(data []byte, v any) error {
-	return codec.NewDecoderBytes(data, msgpackHandle).Decode(v)
+	d := decoders.Get().(*codec.Decoder)
+	d.ResetBytes(data)
+	err := d.Decode(v)
+	if err == nil {
+		d.ResetBytes(nil)
+		decoders.Put(d)
+	}
+	return err
 }
 
 type jsonCodec struct{}

@@ -29,9 +29,10 @@ type Host struct {
 	stop  context.CancelFunc
 	wg    sync.WaitGroup
 
-	mu      sync.Mutex
+	mu      sync.RWMutex
 	closed  bool
 	acts    map[uint64]*instance
+	byKey   map[core.Key]*instance   // of types with LocalReads
 	plain   map[uint64]*kinds.Window // of activations of the built-in types
 	jobs    map[uint64]*job          // what bodies wait to have done in their actor's turn
 	lastJob uint64
@@ -51,7 +52,7 @@ const plainWindow = 16
 
 // NewHost makes a Host; it refuses types that are wrong or there twice.
 func NewHost(cfg HostConfig) (*Host, error) {
-	h := &Host{cfg: cfg, types: map[string]*def{}, acts: map[uint64]*instance{}, plain: map[uint64]*kinds.Window{}, jobs: map[uint64]*job{}}
+	h := &Host{cfg: cfg, types: map[string]*def{}, acts: map[uint64]*instance{}, byKey: map[core.Key]*instance{}, plain: map[uint64]*kinds.Window{}, jobs: map[uint64]*job{}}
 	if h.cfg.Logger == nil {
 		h.cfg.Logger = hclog.NewNullLogger()
 	}
@@ -79,6 +80,7 @@ func (h *Host) Run(e *core.Execute, done func(*core.Executed)) *core.Executed {
 	if i == nil {
 		return failed(e, &Error{CodeFailed, "member " + h.cfg.Member + " is closing"})
 	}
+	i.clean.Store(false)
 	if d.inline {
 		return i.run(e)
 	}
@@ -98,6 +100,9 @@ func (h *Host) instance(d *def, e *core.Execute) *instance {
 		i = &instance{h: h, d: d, key: e.Key}
 		i.ctx, i.cancel = context.WithCancel(h.ctx)
 		h.acts[e.Activation] = i
+		if d.set.LocalReads {
+			h.byKey[e.Key] = i
+		}
 	}
 	return i
 }
@@ -112,6 +117,9 @@ func (h *Host) Ended(e *core.Ended) {
 		return
 	}
 	delete(h.acts, e.Activation)
+	if h.byKey[i.key] == i {
+		delete(h.byKey, i.key)
+	}
 	i.cancel()
 	if !h.closed {
 		h.wg.Go(func() { i.end(e.Reason) })

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"chainmail/engine/core"
@@ -20,7 +21,8 @@ type instance struct {
 	ctx    context.Context // ends with the activation
 	cancel context.CancelFunc
 
-	mu       sync.Mutex // held while a message runs
+	clean    atomic.Bool // all that has run is committed
+	mu       sync.Mutex  // held while a message runs
 	over     bool
 	st       *state // nil: to be loaded
 	window   *kinds.Window
@@ -46,7 +48,7 @@ const (
 func (i *instance) run(e *core.Execute) *core.Executed {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	t := &Turn{i: i, e: e}
+	t := &Turn{i: i, path: e.Path}
 	ctx, done := context.WithDeadline(context.WithValue(i.ctx, turnKey{}, t), time.Now().Add(time.Duration(e.Deadline-e.Now)))
 	defer done()
 	if e.First {
@@ -111,16 +113,12 @@ func (i *instance) message(ctx context.Context, t *Turn, e *core.Execute) *core.
 		}
 	}
 	var body []byte
-	err := i.protected(e.Method, func() (err error) {
-		i.st.freeze(reads)
-		defer i.st.freeze(false)
-		body, err = i.call(ctx, t, e)
-		return err
-	})
-	if err == nil && reads {
-		if f := i.st.spoiled(); f != "" {
-			err = &Error{CodeFailed, fmt.Sprintf("query %s of type %s changes %s; make it a Handle", e.Method, i.d.name, f)}
-		}
+	handle := func() (err error) { body, err = i.call(ctx, t, e); return err }
+	var err error
+	if reads {
+		err = i.query(e.Method, handle)
+	} else {
+		err = i.protected(e.Method, handle)
 	}
 	if err != nil {
 		return i.failure(t, e, err)
@@ -137,6 +135,17 @@ func (i *instance) message(ctx context.Context, t *Turn, e *core.Execute) *core.
 	x.Changes = noted(i.window, id, body, x.Changes)
 	x.Stop = t.stop
 	return x
+}
+
+// query runs a handler that must change nothing.
+func (i *instance) query(method string, f func() error) error {
+	i.st.freeze(true)
+	err := i.protected(method, f)
+	i.st.freeze(false)
+	if name := i.st.spoiled(); err == nil && name != "" {
+		err = &Error{CodeFailed, fmt.Sprintf("query %s of type %s changes %s; make it a Handle", method, i.d.name, name)}
+	}
+	return err
 }
 
 // call finds what a message is for.

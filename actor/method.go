@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -35,6 +36,7 @@ type Method[Req, Resp any] struct {
 	d    *def
 	name string
 	m    *methodDef
+	fast func(ctx context.Context, state any, req Req) (Resp, error) // of queries that the owner alone answers; nil: none
 }
 
 // methodDef is a Method without its type parameters.
@@ -74,7 +76,11 @@ func add[S, Req, Resp any](t *Type[S], name string, reads bool, f func(context.C
 			return encode(d, &resp)
 		}}
 	d.add(name, m)
-	return &Method[Req, Resp]{d, name, m}
+	out := &Method[Req, Resp]{d: d, name: name, m: m}
+	if m.local && isValue(reflect.TypeFor[Req]()) && isValue(reflect.TypeFor[Resp]()) {
+		out.fast = func(ctx context.Context, state any, req Req) (Resp, error) { return f(ctx, state.(*S), req) }
+	}
+	return out
 }
 
 func (d *def) add(name string, m *methodDef) {
@@ -95,6 +101,11 @@ func (m *Method[Req, Resp]) Name() string { return m.name }
 // A message that changes the state carries a request id, by which it takes effect once however often it had to be sent.
 // Errors are those of package chainmail, or of Options.Errors: errors.Is holds for both.
 func (m *Method[Req, Resp]) Ask(ctx context.Context, a Asker, key string, req Req) (Resp, error) {
+	if m.fast != nil {
+		if resp, err, here := m.askHere(ctx, a, key, req); here {
+			return resp, err
+		}
+	}
 	var resp Resp
 	c, err := m.Call(key, req)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // Turn is the run of one message by its actor. Handlers get it with Current.
 type Turn struct {
 	i     *instance
-	e     *core.Execute
+	path  []core.Key // the keys that wait for its answer
 	stop  bool
 	gone  bool
 	later []func() []core.Change // what a handler asked for, done if it succeeds
@@ -79,7 +79,7 @@ func Path(ctx context.Context, to core.Key) ([]core.Key, error) {
 	if t == nil {
 		return nil, nil
 	}
-	path := append(slices.Clone(t.e.Path), t.i.key)
+	path := append(slices.Clone(t.path), t.i.key)
 	switch {
 	case t.i.d.inline:
 		return nil, fmt.Errorf("a handler of type %s asks %s, and is registered as Inline: Inline handlers do not wait", t.Type(), to)

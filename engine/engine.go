@@ -309,6 +309,10 @@ func (e *Engine) carryOut(x core.Effect) {
 		if done := e.cfg.Runner.Run(x, e.executed); done != nil {
 			e.local = append(e.local, done)
 		}
+	case *core.Settled:
+		if r, ok := e.cfg.Runner.(interface{ Settled(*core.Settled) }); ok {
+			r.Settled(x)
+		}
 	case *core.Ended:
 		e.cfg.Runner.Ended(x)
 	case *core.WantView:

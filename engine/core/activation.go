@@ -325,6 +325,7 @@ func (c *Core) executed(in *Executed) {
 	}
 	if h.local && len(in.Changes) == 0 && a.round == nil && a.batch.empty() && !a.full {
 		r.Stamp = a.committed
+		c.settled(a)
 		c.answer(h, r)
 	} else {
 		a.batch.add(h, r)

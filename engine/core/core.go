@@ -24,6 +24,7 @@ type Config struct {
 type TypeConfig struct {
 	Idle    time.Duration // an activation without messages for so long ends; 0: never
 	Active  bool          // the type has a body: commits of an activation set ActivePage
+	Local   bool          // Settled is told
 	All     bool          // a commit needs every replica, not a majority
 	Mailbox int           // messages that wait for one key; 0: Limits.Mailbox
 }

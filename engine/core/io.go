@@ -103,6 +103,10 @@ type Execute struct {
 	First      bool // load the state: the activation's first, or the last one's changes were refused
 }
 
+// Settled says that all that an activation has executed is committed: what its state shows now may be read without asking
+// replicas, until the next Execute. It comes for types with TypeConfig.Local, before the replies to what was committed.
+type Settled struct{ Activation uint64 }
+
 // Ended says that an activation is over: its context is cancelled and what was cached for it is dropped.
 type Ended struct {
 	Activation uint64
@@ -140,6 +144,7 @@ func (*Persist) effect()  {}
 func (*Send) effect()     {}
 func (*Reply) effect()    {}
 func (*Execute) effect()  {}
+func (*Settled) effect()  {}
 func (*Ended) effect()    {}
 func (*Report) effect()   {}
 func (*WantView) effect() {}

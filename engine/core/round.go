@@ -173,11 +173,19 @@ func (c *Core) quorumOf(a *activation) func(n int) int {
 	return W
 }
 
+// settled tells the runner that nothing is under way, if it wants to know.
+func (c *Core) settled(a *activation) {
+	if c.cfg.Types[a.slot.id.Type].Local && a.round == nil && a.executing == nil && a.batch.empty() && !a.full {
+		c.emit(&Settled{a.id})
+	}
+}
+
 // committed answers a round's messages and goes on. Replicas that have not agreed to a commit are given it again later.
 func (c *Core) committed(a *activation) {
 	r := a.round
 	a.round, a.tries = nil, 0
 	a.committed = r.stamp
+	c.settled(a)
 	for _, x := range r.batch.answers {
 		x.result.Stamp = r.stamp
 		c.answer(x.held, x.result)

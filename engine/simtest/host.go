@@ -195,7 +195,7 @@ func (h *host) do(e core.Effect) {
 		s.trace.add(s.now, "%s note %s %s %s %s", h.id, e.What, e.Key, e.Peer, e.Text)
 	case *core.Ended:
 		s.trace.add(s.now, "%s ended %s %s", h.id, e.Key, e.Reason)
-	case *core.Persist:
+	case *core.Persist, *core.Settled:
 	default:
 		panic(fmt.Sprintf("unknown effect %T", e))
 	}
