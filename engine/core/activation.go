@@ -23,6 +23,8 @@ type activation struct {
 	tries   int
 	answers map[string]replicaAnswer // to op
 	have    Stamp                    // own stamp when the Prepare was sent
+	former  string                   // releasing: who is asked to let go, until giveUp
+	giveUp  Time
 
 	pages     map[string]Page // speculative state: all that has been executed
 	size      int             // bytes of pages, names included
@@ -68,6 +70,8 @@ type releaser struct {
 const (
 	// releaseWait is how long a new owner waits for the former one to finish before it takes the key from it.
 	releaseWait = 500 * ms
+	// releaseAgain is the pause before it is asked again: a message may be lost while connections are made.
+	releaseAgain = 50 * ms
 	// ownDeadline is that of messages of the engine's own: nobody waits for them.
 	ownDeadline = 1000 * 1000 * ms
 	// resendFirst and resendMost bound the pause before an operation is sent again to those who have not answered.
@@ -89,9 +93,14 @@ func (c *Core) activate(s *slot) {
 		return
 	}
 	a.state = releasing
+	a.former, a.giveUp = former, c.now+releaseWait
 	c.newOp(a)
-	c.send(former, &Release{Op: a.op, Key: s.id})
-	c.wake(a, releaseWait)
+	c.askRelease(a)
+}
+
+func (c *Core) askRelease(a *activation) {
+	c.send(a.former, &Release{Op: a.op, Key: a.slot.id})
+	c.wake(a, releaseAgain)
 }
 
 func (c *Core) newOp(a *activation) {
@@ -117,7 +126,9 @@ func (c *Core) release(m Message, b *Release) {
 	s := c.slots.find(b.Key)
 	if s != nil && s.act != nil {
 		if c.place(s).owner != c.cfg.Self {
-			s.act.releasers = append(s.act.releasers, releaser{m.From, b.Op})
+			if r := (releaser{m.From, b.Op}); !slices.Contains(s.act.releasers, r) {
+				s.act.releasers = append(s.act.releasers, r)
+			}
 			c.windDown(s.act, "moved")
 			return
 		}
@@ -241,6 +252,10 @@ func (c *Core) opened(a *activation) {
 func (c *Core) again(a *activation) {
 	switch a.state {
 	case releasing:
+		if c.now < a.giveUp {
+			c.askRelease(a)
+			return
+		}
 		c.startPrepare(a)
 	case preparing:
 		if a.epoch.IsZero() {
