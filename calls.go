@@ -51,19 +51,23 @@ func (n *Node) AskActor(ctx context.Context, c actor.Call) ([]byte, error) {
 		r, err := n.ask(ctx, ec)
 		return r.Body, err
 	}
-	ctx, done := bounded(ctx)
-	defer done()
 	r, err := n.untilKnown(ctx, ec, c.Reads)
 	return r.Body, err
 }
 
 // untilKnown repeats a call while its outcome is unknown. A read whose time ends is ErrUnavailable: it changed nothing.
 func (n *Node) untilKnown(ctx context.Context, c engine.Call, reads bool) (core.Result, error) {
+	began := time.Now()
 	for {
 		r, err := n.ask(ctx, c)
 		var call *CallError
-		if !errors.As(err, &call) || call.Class != ErrUnknownOutcome {
+		if err == nil || !errors.As(err, &call) || call.Class != ErrUnknownOutcome {
 			return r, err
+		}
+		if _, bound := ctx.Deadline(); !bound { // the first attempt had the default
+			var done context.CancelFunc
+			ctx, done = context.WithDeadline(ctx, began.Add(engine.DefaultTimeout))
+			defer done()
 		}
 		if ctx.Err() != nil {
 			if reads {
@@ -134,8 +138,6 @@ func (n *Node) repeat(ctx context.Context, reads bool, typ, key, method string, 
 	if !reads && c.RequestID == "" {
 		c.RequestID = newRequestID()
 	}
-	ctx, done := bounded(ctx)
-	defer done()
 	return answerOf(n.untilKnown(ctx, c, reads))
 }
 
@@ -166,13 +168,6 @@ func answerOf(r core.Result, err error) (Answer, error) {
 		a.Stamp = kinds.StampString(r.Stamp)
 	}
 	return a, err
-}
-
-func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	if _, ok := ctx.Deadline(); ok {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeout(ctx, engine.DefaultTimeout)
 }
 
 // KV is the built-in type kv: a value under a key.

@@ -41,11 +41,27 @@ func (h handler) OnFrame(from transport.Peer, _ transport.Lane, _ uint8, payload
 		h.n.log.Warn("message cannot be read", "peer", from.Member, "error", err)
 	case m.From != from.Member || m.To != h.n.id:
 		h.n.log.Warn("message of another sender or receiver", "peer", from.Member, "member", m.From)
+	case h.answered(m):
 	case !h.n.engine.Deliver(m):
 		if a, ok := m.Body.(*core.Ask); ok {
 			h.n.send(core.Message{From: h.n.id, To: m.From, FromInc: h.n.inc, Body: &core.Answer{ID: a.ID, Result: core.Result{Code: core.CodeOverloaded, Text: "member " + h.n.id + " has too many messages waiting"}}}, h.n.engine.Now())
 		}
 	}
+}
+
+// answered answers a local read that needs nothing of the engine.
+func (h handler) answered(m core.Message) bool {
+	a, ok := m.Body.(*core.Ask)
+	if !ok || a.ID == 0 || h.n.engine.Now() > a.Deadline {
+		return false
+	}
+	version := h.n.identity.Load().Version
+	body, here := h.n.host.Answer(a.Key, a.Method, a.Path, a.Data)
+	if !here {
+		return false
+	}
+	h.n.send(core.Message{From: h.n.id, To: m.From, FromInc: h.n.inc, Version: version, Body: &core.Answer{ID: a.ID, Result: core.Result{Body: body, Version: version}}}, h.n.engine.Now())
+	return true
 }
 
 func (h handler) OnRequest(ctx context.Context, _ transport.Peer, kind uint8, payload []byte) ([]byte, error) {

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func testConfig(t *testing.T, id string) Config {
+func testConfig(t testing.TB, id string) Config {
 	c := Config{NodeID: id, BindAddr: "127.0.0.1:0", Store: StoreNone,
 		Raft: Raft{Heartbeat: 300 * time.Millisecond}, Membership: Membership{DownAfter: 1500 * time.Millisecond, RemoveDownAfter: -1}}
 	if os.Getenv("CHAINMAIL_TEST_LOG") != "" {
@@ -28,7 +28,7 @@ func testConfig(t *testing.T, id string) Config {
 	return c
 }
 
-func start(t *testing.T, c Config) *Node {
+func start(t testing.TB, c Config) *Node {
 	t.Helper()
 	n, err := Start(t.Context(), c)
 	if err != nil {
@@ -46,14 +46,14 @@ func start(t *testing.T, c Config) *Node {
 	return n
 }
 
-func limit(t *testing.T, d time.Duration) context.Context {
+func limit(t testing.TB, d time.Duration) context.Context {
 	ctx, done := context.WithTimeout(t.Context(), d)
 	t.Cleanup(done)
 	return ctx
 }
 
 // cluster starts k members and forms a cluster of them.
-func cluster(t *testing.T, k int, edit func(*Config)) []*Node {
+func cluster(t testing.TB, k int, edit func(*Config)) []*Node {
 	t.Helper()
 	voters := map[string]string{}
 	var nodes []*Node
@@ -75,7 +75,7 @@ func cluster(t *testing.T, k int, edit func(*Config)) []*Node {
 	return nodes
 }
 
-func ready(t *testing.T, nodes ...*Node) {
+func ready(t testing.TB, nodes ...*Node) {
 	t.Helper()
 	for _, n := range nodes {
 		if err := n.WaitReady(limit(t, 15*time.Second)); err != nil {

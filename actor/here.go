@@ -22,38 +22,71 @@ type hosted interface{ Actors() *Host }
 
 // askHere answers a query of a type with LocalReads in the caller's own goroutine, if the actor runs on this member and all
 // it has done is committed. Nothing is encoded: the message and the answer hold no pointers.
-func (m *Method[Req, Resp]) askHere(ctx context.Context, a Asker, key string, req Req) (resp Resp, err error, here bool) {
+func (m *Method[Req, Resp]) askHere(ctx context.Context, a Asker, key string, req Req) (resp Resp, here bool) {
 	n, ok := a.(hosted)
 	if !ok {
-		return resp, nil, false
+		return resp, false
 	}
-	h, k := n.Actors(), core.Key{Type: m.d.name, Name: key}
-	h.mu.RLock()
-	i := h.byKey[k]
-	h.mu.RUnlock()
+	k := core.Key{Type: m.d.name, Name: key}
+	i := n.Actors().readable(k)
 	if i == nil || ctx.Err() != nil {
-		return resp, nil, false
-	}
-	path, err := Path(ctx, k)
-	if err != nil {
-		return resp, nil, false // it is told on the usual way
-	}
-	if !i.mu.TryLock() { // a message runs
-		return resp, nil, false
+		return resp, false
 	}
 	defer i.mu.Unlock()
-	if i.over || i.st == nil || !i.clean.Load() || i.awake != (i.d.onActivate != nil) {
-		return resp, nil, false
+	path, err := Path(ctx, k)
+	if err != nil {
+		return resp, false // it is told on the usual way
 	}
-	err = i.query(m.name, func() (err error) {
+	return resp, i.here(m.name, func() (err error) {
 		resp, err = m.fast(context.WithValue(ctx, turnKey{}, &Turn{i: i, path: path}), i.st.ptr.Interface(), req)
 		return err
 	})
-	if err != nil {
-		i.clean.Store(false)
-		return resp, nil, false // the usual way runs it again, and tells the error as it is told elsewhere
+}
+
+// Answer answers a query of an Inline type with LocalReads that another member has sent, likewise; false if it has to go the
+// usual way.
+func (h *Host) Answer(k core.Key, method string, path []core.Key, body []byte) (answer []byte, here bool) {
+	d := h.types[k.Type]
+	if d == nil || !d.inline || !d.set.LocalReads {
+		return nil, false
 	}
-	return resp, nil, true
+	m := d.methods[method]
+	if m == nil || !m.reads || m.call == nil {
+		return nil, false
+	}
+	i := h.readable(k)
+	if i == nil {
+		return nil, false
+	}
+	defer i.mu.Unlock()
+	return answer, i.here(method, func() (err error) {
+		answer, err = m.call(context.WithValue(i.ctx, turnKey{}, &Turn{i: i, path: path}), i.st.ptr.Interface(), body)
+		return err
+	})
+}
+
+// readable gives a key's instance, locked, if it can be read where it is: its state is loaded, and all of it is committed.
+func (h *Host) readable(k core.Key) *instance {
+	h.mu.RLock()
+	i := h.byKey[k]
+	h.mu.RUnlock()
+	if i == nil || !i.mu.TryLock() { // a message runs
+		return nil
+	}
+	if i.over || i.st == nil || !i.clean.Load() || i.awake != (i.d.onActivate != nil) {
+		i.mu.Unlock()
+		return nil
+	}
+	return i
+}
+
+// here runs a query. After an error the usual way runs it again, and tells the error as it is told elsewhere.
+func (i *instance) here(method string, f func() error) bool {
+	if i.query(method, f) != nil {
+		i.clean.Store(false)
+		return false
+	}
+	return true
 }
 
 // isValue says whether values of a type share nothing when they are copied.

@@ -49,8 +49,8 @@ func (i *instance) run(e *core.Execute) *core.Executed {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	t := &Turn{i: i, path: e.Path}
-	ctx, done := context.WithDeadline(context.WithValue(i.ctx, turnKey{}, t), time.Now().Add(time.Duration(e.Deadline-e.Now)))
-	defer done()
+	ctx := &turnCtx{Context: i.ctx, turn: t, deadline: time.Now().Add(time.Duration(e.Deadline - e.Now))}
+	defer ctx.end()
 	if e.First {
 		i.st = nil
 	}

@@ -102,8 +102,8 @@ func (m *Method[Req, Resp]) Name() string { return m.name }
 // Errors are those of package chainmail, or of Options.Errors: errors.Is holds for both.
 func (m *Method[Req, Resp]) Ask(ctx context.Context, a Asker, key string, req Req) (Resp, error) {
 	if m.fast != nil {
-		if resp, err, here := m.askHere(ctx, a, key, req); here {
-			return resp, err
+		if resp, here := m.askHere(ctx, a, key, req); here {
+			return resp, nil
 		}
 	}
 	var resp Resp
