@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	"chainmail/coordinator"
@@ -171,7 +172,7 @@ func (n *Node) handOver(ctx context.Context) error {
 		select {
 		case <-time.After(lookEvery):
 		case <-ctx.Done():
-			return fmt.Errorf("member %s still holds %d copies and %d activations: %w", n.id, s.Copies, s.Activations, ctx.Err())
+			return fmt.Errorf("member %s still holds %s: %w", n.id, n.left(s), ctx.Err())
 		}
 	}
 }
@@ -179,6 +180,20 @@ func (n *Node) handOver(ctx context.Context) error {
 func (n *Node) stats(ctx context.Context) (s core.Stats, err error) {
 	err = n.engine.Do(ctx, func(c *core.Core) { s = c.Stats() })
 	return s, err
+}
+
+// leftNamed is how much of what is left an error names.
+const leftNamed = 5
+
+// left names what a member that goes still has.
+func (n *Node) left(s core.Stats) string {
+	var names []string
+	ctx, done := context.WithTimeout(n.ctx, time.Second)
+	defer done()
+	if err := n.engine.Do(ctx, func(c *core.Core) { names = c.Left(leftNamed) }); err != nil || len(names) == 0 {
+		return fmt.Sprintf("%d copies and %d activations", s.Copies, s.Activations)
+	}
+	return fmt.Sprintf("%d copies and %d activations, such as %s", s.Copies, s.Activations, strings.Join(names, ", "))
 }
 
 // Leave removes this member from the cluster: it submits the change, goes on serving until its ranges have moved, and
@@ -214,6 +229,6 @@ func (n *Node) Leave(ctx context.Context) error {
 		return ErrClosed
 	case <-ctx.Done():
 		s, _ := n.stats(n.ctx)
-		return fmt.Errorf("leave as member %s: %w; %d copies and %d activations are left, placement %s", n.id, ctx.Err(), s.Copies, s.Activations, n.coord.Placement())
+		return fmt.Errorf("leave as member %s: %w; left are %s, placement %s", n.id, ctx.Err(), n.left(s), n.coord.Placement())
 	}
 }

@@ -8,6 +8,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"chainmail/actor"
+	"chainmail/engine/core"
 )
 
 // A member that keeps its copies on disk has them after a restart, with its incarnation.
@@ -148,5 +151,45 @@ func TestCloseAtAnyInstant(t *testing.T) {
 		if _, err := n.Counter().Add(t.Context(), "c", 1); !errors.Is(err, ErrClosed) {
 			t.Errorf("a call after the close gives %v", err)
 		}
+	}
+}
+
+// A leave that does not end in time says what is left: the handler that runs, by its key.
+func TestLeaveNamesWhatIsLeft(t *testing.T) {
+	block := make(chan struct{})
+	typ := actor.NewType("slow", actor.Options[struct{ N int }]{})
+	wait := actor.Handle(typ, "wait", func(ctx context.Context, s *struct{ N int }, _ actor.None) (int, error) {
+		<-block
+		s.N++
+		return s.N, nil
+	})
+	nodes := cluster(t, 3, func(c *Config) { c.Types = []actor.Registered{typ} })
+	key := ""
+	for i := range 1000 {
+		key = fmt.Sprint("k", i)
+		if e, err := nodes[0].Explain(t.Context(), "slow", key); err == nil && e[0].Owner == nodes[2].ID() {
+			break
+		}
+	}
+	answered := make(chan error, 1)
+	ctx := limit(t, 20*time.Second)
+	go func() {
+		_, err := wait.Ask(ctx, nodes[0], key, actor.None{})
+		answered <- err
+	}()
+	for running := false; !running && ctx.Err() == nil; {
+		nodes[2].engine.Do(ctx, func(c *core.Core) { running = strings.Contains(fmt.Sprint(c.Left(10)), "runs wait") })
+	}
+	short, done := context.WithTimeout(ctx, 1500*time.Millisecond)
+	defer done()
+	if err := nodes[2].Leave(short); err == nil || !strings.Contains(err.Error(), "slow/"+key+" (runs wait)") {
+		t.Errorf("leave with a handler that does not return gives %v", err)
+	}
+	close(block)
+	if err := <-answered; err != nil {
+		t.Errorf("the message was not answered: %v", err)
+	}
+	if err := nodes[2].Leave(ctx); err != nil {
+		t.Error(err)
 	}
 }

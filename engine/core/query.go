@@ -1,6 +1,7 @@
 package core
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -151,6 +152,32 @@ func (c *Core) Activations() []ActivationInfo {
 		a := c.acts[id]
 		out = append(out, ActivationInfo{id, a.slot.id, a.state.String(), a.epoch, len(a.mailbox)})
 	}
+	return out
+}
+
+// Left names some of what a member that leaves still has: activations with what they do, then copies that it has to hand
+// over, with who has not taken them.
+func (c *Core) Left(most int) []string {
+	var out []string
+	for _, id := range sortedKeys(c.acts) {
+		a := c.acts[id]
+		what := a.state.String()
+		switch {
+		case a.executing != nil:
+			what = "runs " + a.executing.method
+		case a.round != nil:
+			what = "commits"
+		}
+		if len(out) < most {
+			out = append(out, fmt.Sprintf("%s (%s)", a.slot.id, what))
+		}
+	}
+	c.slots.ascend(0, func(s *slot) bool {
+		if s.act == nil && !c.inRings(s) {
+			out = append(out, fmt.Sprintf("%s (token %016x, not taken by all of %v)", s.id, uint64(s.key), c.place(s).s))
+		}
+		return len(out) < most
+	})
 	return out
 }
 
