@@ -266,3 +266,25 @@ func until(t *testing.T, ctx context.Context, what string, ok func() (bool, stri
 		}
 	}
 }
+
+// A request that is repeated so late that it may have been dropped from the window is not run again.
+func TestLateRepeatIsNotRunTwice(t *testing.T) {
+	b := newBank(actor.Options[account]{Window: 2})
+	ctx, n := devNode(t, b.t)
+	for i := range 5 {
+		if _, err := b.deposit.Ask(ctx, n, "alice", 1); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	c, err := b.deposit.Call("alice", 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.RequestID, c.Tried = "late", time.Minute
+	if _, err := n.AskActor(ctx, c); !errors.Is(err, chainmail.ErrUnknownOutcome) {
+		t.Errorf("a late repeat gives %v", err)
+	}
+	if sum, err := b.balance.Ask(ctx, n, "alice", actor.None{}); err != nil || sum != 5 {
+		t.Error(sum, err)
+	}
+}

@@ -3,7 +3,6 @@ package chainmail
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -43,7 +42,7 @@ func (n *Node) AskActor(ctx context.Context, c actor.Call) ([]byte, error) {
 	if err != nil {
 		return nil, &CallError{Class: ErrRejected, Type: c.Type, Key: c.Key, Method: c.Method, Text: err.Error()}
 	}
-	ec := engine.Call{Key: k, Method: c.Method, Body: c.Body, RequestID: c.RequestID, Path: path, ReadLocal: c.Local}
+	ec := engine.Call{Key: k, Method: c.Method, Body: c.Body, RequestID: c.RequestID, Tried: c.Tried, Path: path, ReadLocal: c.Local}
 	if c.Once && ec.RequestID == "" {
 		ec.RequestID = newRequestID()
 	}
@@ -57,11 +56,11 @@ func (n *Node) AskActor(ctx context.Context, c actor.Call) ([]byte, error) {
 
 // untilKnown repeats a call while its outcome is unknown. A read whose time ends is ErrUnavailable: it changed nothing.
 func (n *Node) untilKnown(ctx context.Context, c engine.Call, reads bool) (core.Result, error) {
-	began := time.Now()
+	began := time.Now().Add(-c.Tried)
 	for {
 		r, err := n.ask(ctx, c)
 		var call *CallError
-		if err == nil || !errors.As(err, &call) || call.Class != ErrUnknownOutcome {
+		if err == nil || !errors.As(err, &call) || call.Class != ErrUnknownOutcome || call.AppCode == actor.CodeUnknown {
 			return r, err
 		}
 		if _, bound := ctx.Deadline(); !bound { // the first attempt had the default
@@ -75,6 +74,7 @@ func (n *Node) untilKnown(ctx context.Context, c engine.Call, reads bool) (core.
 			}
 			return r, call
 		}
+		c.Tried = time.Since(began)
 	}
 }
 
@@ -93,7 +93,7 @@ func (n *Node) TellActor(ctx context.Context, c actor.Call) error {
 func newRequestID() string {
 	var b [16]byte
 	rand.Read(b[:])
-	return hex.EncodeToString(b[:])
+	return string(b[:])
 }
 
 // ask makes one call.

@@ -94,6 +94,8 @@ func callError(k core.Key, method string, r core.Result) error {
 		e.Class = ErrNotFound
 	case kinds.StampMismatch:
 		e.Class = ErrStampMismatch
+	case actor.CodeUnknown:
+		e.Class = ErrUnknownOutcome
 	case actor.CodeNoMethod, actor.CodeBadBody: // the call is wrong
 	default:
 		if r.AppCode >= actor.CodeFailed {

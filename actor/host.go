@@ -48,7 +48,7 @@ type HostConfig struct {
 }
 
 // plainWindow is the window of the built-in types.
-const plainWindow = 16
+const plainWindow = 8
 
 // NewHost makes a Host; it refuses types that are wrong or there twice.
 func NewHost(cfg HostConfig) (*Host, error) {
@@ -174,7 +174,7 @@ func (h *Host) runPlain(e *core.Execute) (x *core.Executed) {
 	if err != nil {
 		return failed(e, err)
 	}
-	return &core.Executed{Activation: e.Activation, Seq: e.Seq, Body: body, Changes: noted(w, e.RequestID, body, changes)}
+	return &core.Executed{Activation: e.Activation, Seq: e.Seq, Body: body, Changes: noted(w, e, body, changes)}
 }
 
 // repeated gives the outcome of a built-in type's message that was run before; else the window to note it in, if any.
@@ -192,25 +192,28 @@ func (h *Host) repeated(e *core.Execute) (*kinds.Window, *core.Executed) {
 	return w, before(w, e)
 }
 
-// before gives the outcome of a message that was run before, nil if it was not.
+// before gives the outcome of a message that was run before, nil if it was not. One that may have been run, and was
+// dropped from the window since, is not run again.
 func before(w *kinds.Window, e *core.Execute) *core.Executed {
 	body, whole, found := w.Find(e.State, e.RequestID)
 	switch {
+	case !found && e.Tried > 0 && !w.Covers(time.Now(), e.Tried):
+		return failed(e, &Error{CodeUnknown, fmt.Sprintf("request %q of %s was first made %s ago; whether it took effect then is not known any more: the window of requests is too small", e.RequestID, e.Key, e.Tried)})
 	case !found:
 		return nil
 	case !whole:
-		return failed(e, &Error{CodeFailed, fmt.Sprintf("request %s of %s took effect before; its answer was too long to be kept", e.RequestID, e.Key)})
+		return failed(e, &Error{CodeFailed, fmt.Sprintf("request %q of %s took effect before; its answer was too long to be kept", e.RequestID, e.Key)})
 	}
 	return &core.Executed{Activation: e.Activation, Seq: e.Seq, Body: body}
 }
 
 // noted adds to a message's changes that it was run. One that deletes the key leaves no trace, and one that changes
 // nothing may be run again.
-func noted(w *kinds.Window, id string, body []byte, changes []core.Change) []core.Change {
-	if w == nil || id == "" || len(changes) == 0 || deletes(changes) {
+func noted(w *kinds.Window, e *core.Execute, body []byte, changes []core.Change) []core.Change {
+	if w == nil || len(changes) == 0 || deletes(changes) {
 		return changes
 	}
-	return append(changes, w.Add(id, body)...)
+	return append(changes, w.Add(time.Now(), e.State, e.RequestID, body)...)
 }
 
 func deletes(changes []core.Change) bool {

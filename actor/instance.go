@@ -103,12 +103,12 @@ func (i *instance) protected(what string, f func() error) (err error) {
 // message runs the handler of a message on the loaded state.
 func (i *instance) message(ctx context.Context, t *Turn, e *core.Execute) *core.Executed {
 	reads := i.d.methods[e.Method] != nil && i.d.methods[e.Method].reads
-	id := e.RequestID
-	if reads || i.d.set.Window < 0 {
-		id = ""
+	w := i.window
+	if e.RequestID == "" || reads || i.d.set.Window < 0 {
+		w = nil
 	}
-	if id != "" {
-		if x := before(i.window, e); x != nil {
+	if w != nil {
+		if x := before(w, e); x != nil {
 			return x
 		}
 	}
@@ -132,7 +132,7 @@ func (i *instance) message(ctx context.Context, t *Turn, e *core.Execute) *core.
 		return i.failure(t, e, err)
 	}
 	x.Changes = append(changes, i.apply(t)...)
-	x.Changes = noted(i.window, id, body, x.Changes)
+	x.Changes = noted(w, e, body, x.Changes)
 	x.Stop = t.stop
 	return x
 }

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 )
 
 // None is the message, or the answer, that says nothing.
@@ -17,10 +18,11 @@ type None struct{}
 type Call struct {
 	Type, Key, Method string
 	Body              []byte
-	RequestID         string // "": none
-	Once              bool   // a request id is made up and the message repeated under it while the outcome is unknown
-	Reads             bool   // the handler changes nothing: it may be run again
-	Local             bool   // of a read: the owner alone may answer
+	RequestID         string        // "": none
+	Tried             time.Duration // how long ago the message was first sent under RequestID; 0: now
+	Once              bool          // a request id is made up and the message repeated under it while the outcome is unknown
+	Reads             bool          // the handler changes nothing: it may be run again
+	Local             bool          // of a read: the owner alone may answer
 }
 
 // Asker is where calls come from: a *chainmail.Node.
@@ -171,6 +173,7 @@ const (
 	CodePanic                        // the handler panicked
 	CodeNoMethod                     // the type has no such method
 	CodeBadBody                      // the message cannot be decoded
+	CodeUnknown                      // a repeated request that may have been run is not in the window any more
 	CodeGone                         // the stream is not here any more
 	firstCode    uint16 = 1000
 )

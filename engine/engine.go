@@ -186,7 +186,8 @@ type Call struct {
 	Method    string
 	Body      []byte
 	RequestID string
-	Path      []core.Key // as in core.Call
+	Tried     time.Duration // as in core.Call
+	Path      []core.Key    // likewise
 	ReadLocal bool
 }
 
@@ -225,7 +226,7 @@ func (e *Engine) Ask(ctx context.Context, c Call) (core.Result, error) {
 }
 
 func (c *Call) input(id uint64, deadline core.Time) item {
-	return item{in: &core.Call{ID: id, Key: c.Key, Method: c.Method, Body: c.Body, RequestID: c.RequestID, Path: c.Path, ReadLocal: c.ReadLocal, Deadline: deadline}}
+	return item{in: &core.Call{ID: id, Key: c.Key, Method: c.Method, Body: c.Body, RequestID: c.RequestID, Tried: c.Tried, Path: c.Path, ReadLocal: c.ReadLocal, Deadline: deadline}}
 }
 
 // Tell gives a message to its actor, wherever it is, and does not wait: nobody learns what becomes of it. ctx bounds

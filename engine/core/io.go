@@ -1,5 +1,7 @@
 package core
 
+import "time"
+
 // Input is one event that a Core is stepped with.
 type Input interface{ input() }
 
@@ -16,9 +18,10 @@ type Call struct {
 	Key       Key
 	Method    string
 	Body      []byte
-	RequestID string // "" for none
-	Path      []Key  // the keys whose handlers wait for the answer, the first caller's first
-	ReadLocal bool   // a read may be answered from the owner's state without asking its replicas
+	RequestID string        // "" for none
+	Tried     time.Duration // how long ago the request was first made under RequestID; 0: now
+	Path      []Key         // the keys whose handlers wait for the answer, the first caller's first
+	ReadLocal bool          // a read may be answered from the owner's state without asking its replicas
 	Deadline  Time
 }
 
@@ -95,6 +98,7 @@ type Execute struct {
 	Method     string
 	Body       []byte
 	RequestID  string
+	Tried      time.Duration   // as in Call
 	Path       []Key           // as in Call
 	State      map[string]Page // by name; the Core does not change the map while the Execute is under way
 	Stamp      Stamp           // of the state

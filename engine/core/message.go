@@ -1,6 +1,10 @@
 package core
 
-import "chainmail/ring"
+import (
+	"time"
+
+	"chainmail/ring"
+)
 
 // Message is one protocol message between members.
 type Message struct {
@@ -45,6 +49,7 @@ type Ask struct {
 	Method    string
 	Data      []byte
 	RequestID string
+	Tried     time.Duration
 	Path      []Key
 	ReadLocal bool
 	Deadline  Time // on the wire: what is left of it

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // call is one caller's message at this member until it is answered.
 type call struct {
 	Call
+	came     Time
 	sentTo   string // the member that has it now; "" while it waits to be routed
 	sentInc  uint64
 	ask      uint64 // number of this attempt at another member, 0 if none has it
@@ -25,6 +27,8 @@ type held struct {
 	method string
 	body   []byte
 	reqID  string
+	tried  time.Duration // as in Call, when it came
+	came   Time
 	path   []Key // as in Call
 	local  bool  // the answer may come from the owner's state alone
 	until  Time  // when it is answered even if it has not run; before the caller gives up
@@ -47,7 +51,7 @@ const (
 
 // call takes a caller's message.
 func (c *Core) call(in *Call) {
-	p := &call{Call: *in}
+	p := &call{Call: *in, came: c.now}
 	if n := len(in.Key.Name); n == 0 || n > c.cfg.Limits.Name {
 		c.emit(&Reply{ID: in.ID, Result: c.result(CodeRejected, fmt.Sprintf("key of type %q has %d bytes; 1 to %d are allowed", in.Key.Type, n, c.cfg.Limits.Name))})
 		return
@@ -81,15 +85,25 @@ func (c *Core) route(p *call) {
 	}
 	p.sentTo = pl.owner
 	if pl.owner == c.cfg.Self {
-		c.enqueue(s, &held{origin: c.cfg.Self, id: p.ID, key: p.Key, method: p.Method, body: p.Body, reqID: p.RequestID, path: p.Path, local: p.ReadLocal, until: margin(c.now, p.Deadline)})
+		c.enqueue(s, &held{origin: c.cfg.Self, id: p.ID, key: p.Key, method: p.Method, body: p.Body, reqID: p.RequestID, tried: p.tried(c.now), came: c.now, path: p.Path, local: p.ReadLocal, until: margin(c.now, p.Deadline)})
 		return
 	}
 	m, _ := c.view.v.Member(pl.owner)
 	p.sentInc = m.Incarnation
 	p.ask = c.nextOp()
 	c.asks[p.ask] = p
-	c.send(pl.owner, &Ask{ID: p.ask, Key: p.Key, Method: p.Method, Data: p.Body, RequestID: p.RequestID, Path: p.Path, ReadLocal: p.ReadLocal, Deadline: margin(c.now, p.Deadline)})
+	c.send(pl.owner, &Ask{ID: p.ask, Key: p.Key, Method: p.Method, Data: p.Body, RequestID: p.RequestID, Tried: p.tried(c.now), Path: p.Path, ReadLocal: p.ReadLocal, Deadline: margin(c.now, p.Deadline)})
 }
+
+// since adds to the age of a repeated request the time that it has waited; one that is made first has none.
+func since(tried time.Duration, came, now Time) time.Duration {
+	if tried <= 0 {
+		return 0
+	}
+	return tried + time.Duration(now-came)
+}
+
+func (p *call) tried(now Time) time.Duration { return since(p.Tried, p.came, now) }
 
 // recall makes the answer to the last attempt nothing: a redirect that comes twice must not send the message out again
 // while the owner has it.
@@ -114,7 +128,7 @@ func (c *Core) ask(m Message, b *Ask) {
 	s := c.slot(b.Key)
 	defer c.slots.release(s)
 	pl := c.place(s)
-	h := &held{origin: m.From, id: b.ID, key: b.Key, method: b.Method, body: b.Data, reqID: b.RequestID, path: b.Path, local: b.ReadLocal, until: b.Deadline}
+	h := &held{origin: m.From, id: b.ID, key: b.Key, method: b.Method, body: b.Data, reqID: b.RequestID, tried: b.Tried, came: c.now, path: b.Path, local: b.ReadLocal, until: b.Deadline}
 	if pl.owner != c.cfg.Self {
 		if m.Version < c.view.v.Version {
 			c.pushView(m.From)

@@ -5,17 +5,19 @@ import (
 	"encoding/binary"
 	"slices"
 	"strings"
+	"time"
 
 	"chainmail/engine/core"
 )
 
 // Window remembers the last requests that have changed a key, by their ids, with their answers: one page each, so that it
 // moves with the key and a repeated request is answered without being run again. It is what one activation knows of the
-// pages; New it again when the state was loaded again.
+// pages; make it again when the state was loaded again.
 type Window struct {
-	size int
-	next uint64
-	ids  []string // the oldest first
+	size    int
+	next    uint64
+	ids     []string  // the oldest first
+	dropped time.Time // when the newest of those that had to go was run, zero if none was
 }
 
 const (
@@ -24,25 +26,45 @@ const (
 	MaxRequestID = 128
 	// maxKept bounds an answer that is kept; of a longer one is kept that it was given.
 	maxKept = 64 << 10
+	// windowSlack is how far the clocks of two owners may differ, and a message be on its way.
+	windowSlack = 2 * time.Second
 )
+
+// A request's page: its number (8 bytes), when it was run (Unix time in ms, 8), 1 if the answer was too long to keep, and
+// the answer.
+const requestHead = 17
+
+type noted struct {
+	id  string
+	seq uint64
+	at  time.Time
+}
+
+func parseNoted(id string, data []byte) (noted, bool) {
+	if len(data) < requestHead {
+		return noted{}, false
+	}
+	return noted{id, binary.BigEndian.Uint64(data), time.UnixMilli(int64(binary.BigEndian.Uint64(data[8:])))}, true
+}
 
 // NewWindow makes the window of a state, which keeps size requests.
 func NewWindow(state map[string]core.Page, size int) *Window {
-	type entry struct {
-		seq uint64
-		id  string
-	}
-	var all []entry
+	var all []noted
 	for name, p := range state {
-		if id, ok := strings.CutPrefix(name, requestPrefix); ok && len(p.Data) >= 9 {
-			all = append(all, entry{binary.BigEndian.Uint64(p.Data), id})
+		if id, ok := strings.CutPrefix(name, requestPrefix); ok {
+			if n, ok := parseNoted(id, p.Data); ok {
+				all = append(all, n)
+			}
 		}
 	}
-	slices.SortFunc(all, func(a, b entry) int { return cmp.Or(cmp.Compare(a.seq, b.seq), strings.Compare(a.id, b.id)) })
+	slices.SortFunc(all, func(a, b noted) int { return cmp.Or(cmp.Compare(a.seq, b.seq), strings.Compare(a.id, b.id)) })
 	w := &Window{size: size}
-	for _, e := range all {
-		w.ids = append(w.ids, e.id)
-		w.next = e.seq + 1
+	for _, n := range all {
+		w.ids = append(w.ids, n.id)
+		w.next = n.seq + 1
+	}
+	if w.next > uint64(len(all)) { // some were dropped, before the oldest was run
+		w.dropped = all[0].at
 	}
 	return w
 }
@@ -50,17 +72,25 @@ func NewWindow(state map[string]core.Page, size int) *Window {
 // Find gives the answer of a request that has been run: whole is false if it was too long to be kept.
 func (w *Window) Find(state map[string]core.Page, id string) (body []byte, whole, found bool) {
 	p, ok := state[requestPrefix+id]
-	if !ok || len(p.Data) < 9 {
+	if !ok || len(p.Data) < requestHead {
 		return nil, false, false
 	}
-	return p.Data[9:], p.Data[8] == 0, true
+	return p.Data[requestHead:], p.Data[requestHead-1] == 0, true
 }
 
-// Add gives the changes that note a request with its answer, and forget the oldest.
-func (w *Window) Add(id string, body []byte) []core.Change {
-	data := append(binary.BigEndian.AppendUint64(nil, w.next), 0)
+// Covers says whether a request that was first made some time ago, and is not found, was surely never run: all that was
+// dropped since is older.
+func (w *Window) Covers(now time.Time, ago time.Duration) bool {
+	return w.dropped.IsZero() || w.dropped.Before(now.Add(-ago-windowSlack))
+}
+
+// Add gives the changes that note a request with its answer, and drop the oldest.
+func (w *Window) Add(now time.Time, state map[string]core.Page, id string, body []byte) []core.Change {
+	data := make([]byte, requestHead, requestHead+min(len(body), maxKept))
+	binary.BigEndian.PutUint64(data, w.next)
+	binary.BigEndian.PutUint64(data[8:], uint64(now.UnixMilli()))
 	if len(body) > maxKept {
-		data[8] = 1
+		data[requestHead-1] = 1
 	} else {
 		data = append(data, body...)
 	}
@@ -68,7 +98,11 @@ func (w *Window) Add(id string, body []byte) []core.Change {
 	w.ids = append(w.ids, id)
 	out := []core.Change{{Name: requestPrefix + id, Data: data}}
 	for len(w.ids) > w.size {
-		out = append(out, core.Change{Name: requestPrefix + w.ids[0], Delete: true})
+		name := requestPrefix + w.ids[0]
+		if n, ok := parseNoted(w.ids[0], state[name].Data); ok && n.at.After(w.dropped) {
+			w.dropped = n.at
+		}
+		out = append(out, core.Change{Name: name, Delete: true})
 		w.ids = w.ids[1:]
 	}
 	return out

@@ -105,6 +105,7 @@ func (c *coder) body(b core.Body) {
 		c.word(&b.Method)
 		c.bytes(&b.Data)
 		c.str(&b.RequestID, maxName)
+		c.span(&b.Tried)
 		c.path(&b.Path)
 		c.flag(&b.ReadLocal)
 		c.deadline(&b.Deadline)

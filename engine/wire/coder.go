@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	"chainmail/engine/core"
 )
@@ -18,6 +19,7 @@ var (
 const (
 	maxName = 2 << 10 // bytes of a key's or page's name, and of texts that people read
 	maxText = 16 << 10
+	maxSpan = 365 * 24 * time.Hour // longer ones are taken for that long
 )
 
 // coder writes or reads one message. Each field function works in both directions, so that a layout is written once. What
@@ -150,6 +152,15 @@ func (c *coder) bytes(v *[]byte) {
 		return
 	}
 	*v = c.take(n)
+}
+
+// span is a duration, not below 0, on the wire in whole milliseconds.
+func (c *coder) span(v *time.Duration) {
+	x := uint64(max(*v, 0).Milliseconds())
+	c.uv(&x)
+	if c.dec {
+		*v = time.Duration(min(x, uint64(maxSpan.Milliseconds()))) * time.Millisecond
+	}
 }
 
 // path is the list of the keys that wait for an answer.
