@@ -193,10 +193,11 @@ func (c *Core) Progress() (step, refill FillProgress) {
 		for _, id := range sortedKeys(f.sources) {
 			src := f.sources[id]
 			share := float64(src.from) / float64(lastToken)
-			if src.done || src.passes > 0 {
+			done := src.done || src.passes > 0
+			if done || src.gave { // what follows is a comparison
 				share = 1
 			}
-			p.Sources = append(p.Sources, SourceProgress{id, share, src.done || src.passes > 0, src.why})
+			p.Sources = append(p.Sources, SourceProgress{id, share, done, src.why})
 		}
 		return p
 	}
