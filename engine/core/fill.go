@@ -18,7 +18,7 @@ var (
 const (
 	pullTimeout  = 1000 * ms // a source that has not answered is asked again
 	pullAgain    = 30 * ms   // pause before a source that was not ready is asked again
-	passAgain    = 250 * ms  // pause between two passes of the copy stage
+	passAgain    = 250 * ms  // pause before another pass of the copy stage, when the last one brought little
 	reportAgain  = 1000 * ms
 	oneAgain     = 20 * ms
 	fetchKeys    = 256  // keys of one Fetch
@@ -63,10 +63,12 @@ type source struct {
 	id     string
 	from   ring.Token // all below has been answered, when not done
 	done   bool
-	passes int    // completed, in the copy stage
+	gave   bool   // in the copy stage: all that it is the one to bring
+	passes int    // completed after that
 	news   int    // entries of this pass that were new here
 	seq    uint64 // of the Pull under way, 0 if none
-	fetch  uint64 // of the Fetch under way
+	fetch  uint64 // of the Fetch under way, 0 if none
+	keys   []Key  // that it asks for
 	sent   Time
 	fetchT Time
 	next   Time // not asked before
@@ -177,6 +179,7 @@ func (c *Core) reviewFill(old *viewRings) {
 func (c *Core) reviewStep() {
 	v := c.view.v
 	f := &c.fill.step
+	needs := c.stepNeeds()
 	mode := PullCopy
 	if v.Stage == Switch {
 		mode = PullSwitch
@@ -185,7 +188,7 @@ func (c *Core) reviewStep() {
 		*f = session{on: true, serial: c.nextOp(), id: v.Began, mode: mode, started: v.Version, sources: map[string]*source{}}
 		if mode == PullSwitch && c.fill.mark == v.Began {
 			f.done, f.any = true, true
-		} else {
+		} else if len(needs) > 0 {
 			c.discardGained()
 		}
 	}
@@ -195,19 +198,19 @@ func (c *Core) reviewStep() {
 			src.restart()
 		}
 	}
-	f.needs = c.stepNeeds()
+	f.needs = needs
 	f.addSources(c.cfg.Self)
 }
 
 // restart begins another walk: for what changed since the last complete one.
 func (s *source) restart() {
-	*s = source{id: s.id, passes: s.passes, since: s.since, run: s.run}
+	*s = source{id: s.id, gave: s.gave, passes: s.passes, since: s.since, run: s.run}
 }
 
 // discardGained forgets what is left here of keys that this member is going to hold: it was not kept up to date.
 func (c *Core) discardGained() {
 	var gone []*slot
-	c.slots.ascend(0, func(s *slot) bool {
+	c.slots.ascend(0, 0, func(s *slot) bool {
 		p := c.place(s)
 		if !s.stamp.IsZero() && !slices.Contains(p.s, c.cfg.Self) && slices.Contains(p.coming, c.cfg.Self) {
 			gone = append(gone, s)
@@ -304,11 +307,22 @@ func (c *Core) askSources(f *session) {
 		if busy >= limit || !c.credit() {
 			return
 		}
-		if src.seq == 0 && !src.done && c.now >= src.next {
+		if src.seq == 0 && !src.done && c.now >= src.next && !(f.mode == PullCopy && src.gave && src.passes == 0 && f.bringing()) {
 			c.askSource(f, src)
 			busy++
 		}
 	}
+}
+
+// bringing says whether sources still give what is theirs to bring: the first complete answers, which follow, are short when
+// all of that is here.
+func (f *session) bringing() bool {
+	for _, src := range f.sources {
+		if !src.gave && src.why == "" {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *Core) askSource(f *session, src *source) {
@@ -317,7 +331,11 @@ func (c *Core) askSource(f *session, src *source) {
 		return
 	}
 	src.seq, src.sent = c.nextOp(), c.now
-	c.send(src.id, &Pull{Session: f.id, Mode: f.mode, Seq: src.seq, From: src.from, Since: src.since, Run: src.run})
+	pull := &Pull{Session: f.id, Mode: f.mode, Seq: src.seq, From: src.from, Since: src.since, Run: src.run}
+	if pull.Bring = f.mode == PullCopy && !src.gave; !pull.Bring {
+		pull.Sums = c.sums(f, src)
+	}
+	c.send(src.id, pull)
 }
 
 // credit says whether the transfer rate allows another pull now.
@@ -367,17 +385,24 @@ func (c *Core) pulled(m Message, b *Pulled) {
 	}
 	src.why = ""
 	if src.from == 0 {
+		if src.run != b.Run {
+			src.since = 0 // the source went by that: what this run of it has changed is numbered anew
+		}
 		src.now, src.run = b.Now, b.Run
 	} else if src.run != b.Run { // another run of the source: what it says now does not continue the walk
 		src.since = 0
 		src.restart()
 		return
 	}
-	if b.Done {
+	switch {
+	case !b.Done:
+		src.from = b.To + 1
+	case f.mode == PullCopy && !src.gave:
+		src.gave = true
+		src.restart()
+	default:
 		src.done, src.since = true, src.now
 		src.passes++
-	} else {
-		src.from = b.To + 1
 	}
 	c.fetchWants(f)
 	c.checkSession(f)
@@ -477,7 +502,7 @@ func (c *Core) fetchWants(f *session) {
 			continue
 		}
 		from := s.want.from[s.want.tries%len(s.want.from)]
-		if src := f.sources[from]; src != nil && (src.fetch == 0 || c.now-src.fetchT > pullTimeout) && len(ask[from]) < fetchKeys {
+		if src := f.sources[from]; src != nil && (src.fetch == 0 || c.now-src.fetchT > pullTimeout) && c.now >= src.next && len(ask[from]) < fetchKeys {
 			s.want.tries++
 			ask[from] = append(ask[from], s.id)
 		}
@@ -486,7 +511,7 @@ func (c *Core) fetchWants(f *session) {
 	f.wants = keep
 	for _, id := range sortedKeys(ask) {
 		src := f.sources[id]
-		src.fetch, src.fetchT = c.nextOp(), c.now
+		src.fetch, src.fetchT, src.keys = c.nextOp(), c.now, ask[id]
 		c.send(id, &Fetch{Session: f.id, Seq: src.fetch, Keys: ask[id]})
 	}
 }
@@ -506,11 +531,39 @@ func (c *Core) fetched(m Message, b *Fetched) {
 		if !f.on || src == nil || src.fetch != b.Seq || f.id != b.Session {
 			continue
 		}
-		src.fetch = 0
-		c.absorbAll(f, m.From, b.Entries)
+		keys := src.keys
+		src.fetch, src.keys = 0, nil
+		if !c.absorbAll(f, m.From, b.Entries) {
+			src.next = c.now + pullAgain
+		} else {
+			c.vanished(m.From, keys, b.Rest)
+		}
 		c.fetchWants(f)
 		c.checkSession(f)
 		return
+	}
+}
+
+// vanished looks for copies that a source named and does not have any more, as after it lost its memory. Its answers from
+// before are void then: it is asked again from the beginning, and counts when it has answered.
+func (c *Core) vanished(from string, keys, rest []Key) {
+	gone := false
+	for _, k := range keys {
+		s := c.slots.find(k)
+		if s == nil || s.want == nil || !s.stamp.Less(s.want.stamp) || slices.Contains(rest, k) {
+			continue
+		}
+		gone = true
+		s.want.from = slices.DeleteFunc(s.want.from, func(id string) bool { return id == from })
+		s.one = slices.DeleteFunc(s.one, func(id string) bool { return id == from })
+		if len(s.want.from) == 0 {
+			s.want = nil
+		}
+	}
+	for _, f := range []*session{&c.fill.step, &c.fill.refill} {
+		if src := f.sources[from]; gone && src != nil {
+			*src = source{id: from, next: c.now + pullAgain}
+		}
 	}
 }
 
@@ -578,7 +631,7 @@ func (c *Core) allLost(f *session, set []string) bool {
 // checkCopied ends the bulk copy when little was new in the last pass of enough sources, and starts further passes.
 func (c *Core) checkCopied(f *session) {
 	gains := len(f.needs) > 0
-	ready, news := gains, 0
+	ready := gains
 	for _, n := range f.needs {
 		k := 0
 		for _, id := range n.from {
@@ -591,10 +644,12 @@ func (c *Core) checkCopied(f *session) {
 	for _, id := range sortedKeys(f.sources) {
 		src := f.sources[id]
 		if src.done {
-			news = max(news, src.news)
-			ready = ready && (src.passes >= maxPasses || news <= smallDelta || src.passes == 0)
+			little := src.news <= smallDelta
+			ready = ready && (little || src.passes >= maxPasses)
 			src.restart()
-			src.next = c.now + passAgain
+			if little {
+				src.next = c.now + passAgain
+			}
 		}
 	}
 	if f.copied = f.copied || ready; f.copied {

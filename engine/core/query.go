@@ -110,7 +110,7 @@ func (c *Core) Copies(typ, prefix, after string, limit int, owned bool) []CopyIn
 		return nil
 	}
 	var found []*slot
-	c.slots.ascend(0, func(s *slot) bool {
+	c.slots.ascend(0, 0, func(s *slot) bool {
 		if s.id.Type == typ && len(s.pages) > 0 && s.id.Name > after && strings.HasPrefix(s.id.Name, prefix) &&
 			(!owned || c.place(s).owner == c.cfg.Self) {
 			found = append(found, s)
@@ -129,7 +129,7 @@ func (c *Core) Copies(typ, prefix, after string, limit int, owned bool) []CopyIn
 // Snapshot gives all copies in the order of tokens, deleted ones and bare promises too.
 func (c *Core) Snapshot() []Record {
 	out := make([]Record, 0, c.slots.copies)
-	c.slots.ascend(0, func(s *slot) bool {
+	c.slots.ascend(0, 0, func(s *slot) bool {
 		out = append(out, Record{s.id, CopyMeta{s.promised, s.stamp}, s.pages})
 		return true
 	})
@@ -172,8 +172,8 @@ func (c *Core) Left(most int) []string {
 			out = append(out, fmt.Sprintf("%s (%s)", a.slot.id, what))
 		}
 	}
-	c.slots.ascend(0, func(s *slot) bool {
-		if s.act == nil && !c.inRings(s) {
+	c.slots.ascend(0, 0, func(s *slot) bool {
+		if s.act == nil && !c.place(s).stays {
 			out = append(out, fmt.Sprintf("%s (token %016x, not taken by all of %v)", s.id, uint64(s.key), c.place(s).s))
 		}
 		return len(out) < most
@@ -220,10 +220,11 @@ func (c *Core) Progress() (step, refill FillProgress) {
 		for _, id := range sortedKeys(f.sources) {
 			src := f.sources[id]
 			share := float64(src.from) / float64(lastToken)
-			if src.done || src.passes > 0 {
+			done := src.done || src.passes > 0
+			if done || src.gave { // what follows is a comparison
 				share = 1
 			}
-			p.Sources = append(p.Sources, SourceProgress{id, share, src.done || src.passes > 0, src.why})
+			p.Sources = append(p.Sources, SourceProgress{id, share, done, src.why})
 		}
 		return p
 	}

@@ -80,7 +80,7 @@ func (c *Core) route(p *call) {
 	}
 	pl := c.place(s)
 	if pl.owner == "" {
-		c.wait(p, fmt.Sprintf("no member of %v is up and complete", pl.s))
+		c.wait(p, c.nobody(p.Key, pl))
 		return
 	}
 	p.sentTo = pl.owner
@@ -93,6 +93,14 @@ func (c *Core) route(p *call) {
 	p.ask = c.nextOp()
 	c.asks[p.ask] = p
 	c.send(pl.owner, &Ask{ID: p.ask, Key: p.Key, Method: p.Method, Data: p.Body, RequestID: p.RequestID, Tried: p.tried(c.now), Path: p.Path, ReadLocal: p.ReadLocal, Deadline: margin(c.now, p.Deadline)})
+}
+
+// nobody says why a key has no owner.
+func (c *Core) nobody(k Key, p *placed) string {
+	if c.view.replicas(k.Type) == Pinned && len(p.s) == 0 {
+		return fmt.Sprintf("%s is pinned to %q, which is not a member on the ring; a key of this type is written key@member", k, PinnedTo(k))
+	}
+	return fmt.Sprintf("no member of %v is up and complete", p.s)
 }
 
 // since adds to the age of a repeated request the time that it has waited; one that is made first has none.

@@ -23,6 +23,7 @@ type sweepState struct {
 	open    map[Key]*slot
 	out     map[string]*offerBatch // to be sent, by member
 	back    map[string]bool        // members that were down and are not: they may have missed commits
+	resumed bool                   // this run began with copies: what the run before still owed others of its keys is offered
 }
 
 // offer is a copy that is being handed over.
@@ -62,6 +63,7 @@ func (c *Core) tickSweep() {
 			w.left, w.again = w.orphans, c.now+sweepAgain
 			if !w.skipped {
 				clear(w.back)
+				w.resumed = false
 			}
 		}
 		if c.now >= w.again || w.skipped && len(w.open) <= offersOpen/2 && c.held < c.cfg.Limits.Held {
@@ -77,12 +79,6 @@ func (c *Core) tickSweep() {
 	}
 	c.reoffer()
 	c.flushOffers()
-}
-
-func (c *Core) inRings(s *slot) bool {
-	p := c.place(s)
-	return slices.Contains(p.s, c.cfg.Self) || slices.Contains(p.coming, c.cfg.Self) ||
-		c.view.target != c.view.next && slices.Contains(c.view.target.Replicas(s.key, c.view.replicas(s.id.Type)), c.cfg.Self)
 }
 
 // returned notes who came back between two views, or has filled what it lost. What they missed is offered to them in the
@@ -123,36 +119,53 @@ func (c *Core) startRepair(s *slot) {
 	c.sendOffer(s)
 }
 
+// sweepRepair is startRepair as long as there is room.
+func (c *Core) sweepRepair(s *slot) {
+	if len(c.sweep.open) < offersOpen {
+		c.startRepair(s)
+	} else {
+		c.sweep.skipped = true
+	}
+}
+
 // sweepSlot looks at one copy and says how many activations it started.
 func (c *Core) sweepSlot(s *slot) int {
 	p := c.place(s)
 	switch {
-	case !c.inRings(s):
+	case !p.stays:
 		c.sweep.orphans++
-		if s.stamp.IsZero() {
+		if s.stamp.IsZero() || c.view.replicas(s.id.Type) == Pinned { // nobody takes a pinned copy over
 			c.drop(s)
 		} else {
 			c.startOffer(s, false)
 		}
-	case len(c.sweep.back) > 0 && s.act == nil && !s.stamp.IsZero() && c.repairs(p):
-		if len(c.sweep.open) < offersOpen {
-			c.startRepair(s)
-		} else {
-			c.sweep.skipped = true
-		}
+	case len(c.sweep.back) > 0 && !s.stamp.IsZero() && c.repairs(p):
+		c.sweepRepair(s)
 	case p.owner != c.cfg.Self || s.act != nil:
 	case s.deleted():
 		if c.view.v.Stage == Stable && !c.anyRefilling(p.s) {
 			c.startOffer(s, true)
 		}
 	default:
-		if _, ok := s.page(ActivePage); ok && !c.drained && c.held >= c.cfg.Limits.Held {
-			c.sweep.skipped = true
-		} else if ok && !c.drained {
-			c.activate(s)
-			c.tell(s.act, TouchMethod)
-			return 1
+		return c.sweepOwned(s)
+	}
+	return 0
+}
+
+// sweepOwned looks at a copy that this member owns and that nothing runs for.
+func (c *Core) sweepOwned(s *slot) int {
+	_, marked := s.page(ActivePage)
+	switch {
+	case !marked || c.drained:
+		if c.sweep.resumed {
+			c.sweepRepair(s)
 		}
+	case c.held >= c.cfg.Limits.Held:
+		c.sweep.skipped = true
+	default:
+		c.activate(s)
+		c.tell(s.act, TouchMethod)
+		return 1
 	}
 	return 0
 }
@@ -207,7 +220,7 @@ func (c *Core) reoffer() {
 	for _, k := range sortedOffers(c.sweep.open) {
 		s := c.sweep.open[k]
 		if s.offer == nil || s.offer.stamp != s.stamp || s.offer.fence != c.place(s).fence || s.offer.stale(c, s) {
-			c.closeOffer(s)
+			c.abandon(s)
 			continue
 		}
 		if c.now-s.offer.sent >= offerAgain {
@@ -228,7 +241,7 @@ func (o *offer) stale(c *Core, s *slot) bool {
 	case o.purge:
 		return s.act != nil
 	}
-	return c.inRings(s)
+	return c.place(s).stays
 }
 
 func sortedOffers(m map[Key]*slot) []Key {
@@ -238,6 +251,15 @@ func sortedOffers(m map[Key]*slot) []Key {
 	}
 	slices.SortFunc(out, func(a, b Key) int { return compareSlots(m[a], m[b]) })
 	return out
+}
+
+// abandon ends an offer that does not hold any more. A repair goes on by the sets of now.
+func (c *Core) abandon(s *slot) {
+	o := s.offer
+	c.closeOffer(s)
+	if o != nil && o.repair && o.stamp == s.stamp && !o.stale(c, s) && c.place(s).stays {
+		c.startRepair(s)
+	}
 }
 
 func (c *Core) closeOffer(s *slot) {
@@ -348,7 +370,7 @@ func (c *Core) checkOffer(s *slot) {
 		c.purgeAll(s, p)
 		return
 	}
-	if some && !c.inRings(s) {
+	if some && !p.stays {
 		c.closeOffer(s)
 		c.drop(s)
 	}
