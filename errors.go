@@ -30,6 +30,8 @@ var (
 	ErrStampMismatch = errors.New("stamp differs")
 	// ErrLastMember: the last member of a cluster cannot leave it.
 	ErrLastMember = errors.New("the last member cannot leave")
+	// ErrPinned: this member holds keys that no other member has.
+	ErrPinned = errors.New("member holds pinned keys")
 	// ErrRemoved: this member was removed from the cluster.
 	ErrRemoved = errors.New("member was removed from the cluster")
 )

@@ -182,6 +182,12 @@ func (n *Node) stats(ctx context.Context) (s core.Stats, err error) {
 	return s, err
 }
 
+// LeaveOption changes a Leave.
+type LeaveOption func(*coordinator.ChangeRequest)
+
+// DropPinned lets a member leave that holds pinned keys: they are lost.
+func DropPinned() LeaveOption { return func(q *coordinator.ChangeRequest) { q.DropPinned = true } }
+
 // leftNamed is how much of what is left an error names.
 const leftNamed = 5
 
@@ -198,8 +204,13 @@ func (n *Node) left(s core.Stats) string {
 
 // Leave removes this member from the cluster: it submits the change, goes on serving until its ranges have moved, and
 // hands over what it still holds. It returns when the removal is committed and the leader has let the member go; close it
-// then. If ctx ends first the change goes on, and the error says what is left.
-func (n *Node) Leave(ctx context.Context) error {
+// then. If ctx ends first the change goes on, and the error says what is left. A member that holds pinned keys does not
+// leave unless DropPinned says that they may be lost: ErrPinned.
+func (n *Node) Leave(ctx context.Context, opts ...LeaveOption) error {
+	q := coordinator.ChangeRequest{Remove: []string{n.id}, By: n.id, Why: "leave"}
+	for _, o := range opts {
+		o(&q)
+	}
 	for {
 		p := n.coord.Placement()
 		if !membership.In(p.Target, n.id) {
@@ -208,10 +219,13 @@ func (n *Node) Leave(ctx context.Context) error {
 		if len(p.Target) == 1 {
 			return fmt.Errorf("leave as member %s: %w; stop it instead", n.id, ErrLastMember)
 		}
-		_, err := n.coord.Submit(ctx, coordinator.ChangeRequest{Remove: []string{n.id}, By: n.id, Why: "leave"})
+		_, err := n.coord.Submit(ctx, q)
 		var r *coordinator.Refusal
 		if err == nil || errors.As(err, &r) && r.Code == membership.ErrInvalid {
 			break
+		}
+		if errors.As(err, &r) && r.Code == membership.ErrPinned {
+			return fmt.Errorf("leave as member %s: %w: %w", n.id, ErrPinned, err)
 		}
 		if errors.As(err, &r) && r.Code != membership.ErrRunning {
 			return fmt.Errorf("leave as member %s: %w", n.id, err)

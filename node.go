@@ -30,6 +30,7 @@ import (
 //	follow      Start       Close                      Close
 //	register    Start       Close                      Close
 //	declare     Start       being done, or Close       Close
+//	countPins   Start       Close                      Close
 //	depart      follow      Close, or being let go     Close
 //	and those of transport, coordinator and engine     Close
 type Node struct {
@@ -89,6 +90,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.wg.Go(n.follow)
 	n.wg.Go(n.register)
 	n.wg.Go(n.declare)
+	n.wg.Go(n.countPins)
 	if cfg.Dev {
 		if err := n.coord.Bootstrap(map[string]string{n.id: n.addr}, true); err != nil {
 			n.Close()

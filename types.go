@@ -3,10 +3,13 @@ package chainmail
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"chainmail/actor"
 	"chainmail/coordinator/membership"
+	"chainmail/engine/core"
 )
 
 // Types gives the actor types that this member was started with, beside kv and counter.
@@ -20,7 +23,7 @@ func (n *Node) Actors() *actor.Host { return n.host }
 func (n *Node) declare() {
 	defer close(n.declared)
 	for _, t := range n.cfg.Types {
-		name, want := actor.NameOf(t), actor.SettingsOf(t).Replicas
+		name, want := actor.NameOf(t), counted(t)
 		if want == 0 {
 			continue
 		}
@@ -30,6 +33,24 @@ func (n *Node) declare() {
 			return
 		}
 	}
+}
+
+// counted gives the replica count that a type asks for, membership.Pinned for a pinned one, 0 for the cluster's.
+func counted(t actor.Registered) int {
+	s := actor.SettingsOf(t)
+	if s.Pinned {
+		return membership.Pinned
+	}
+	return s.Replicas
+}
+
+func (n *Node) pinnedType(typ string) bool {
+	for _, t := range n.cfg.Types {
+		if actor.NameOf(t) == typ {
+			return actor.SettingsOf(t).Pinned
+		}
+	}
+	return false
 }
 
 // declareOne has one count set, unless the placement has it already.
@@ -69,7 +90,7 @@ func (n *Node) typeReady(ctx context.Context, typ string) error {
 	default:
 	}
 	for _, t := range n.cfg.Types {
-		if actor.NameOf(t) == typ && actor.SettingsOf(t).Replicas > 0 {
+		if actor.NameOf(t) == typ && counted(t) != 0 {
 			select {
 			case <-n.declared:
 				return n.undeclared
@@ -79,4 +100,56 @@ func (n *Node) typeReady(ctx context.Context, typ string) error {
 		}
 	}
 	return nil
+}
+
+// pinsEvery is how often a member looks how many pinned keys it holds, pinsShare by what part the number must have changed
+// to be told again.
+const (
+	pinsEvery = time.Second
+	pinsShare = 10
+)
+
+// countPins tells the log how many pinned keys this member holds, so that nobody removes it without knowing.
+func (n *Node) countPins() {
+	tick := time.NewTicker(pinsEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-n.ctx.Done():
+			return
+		}
+		var have map[string]int
+		if n.engine.Do(n.ctx, func(c *core.Core) { have = c.PinnedKeys() }) != nil {
+			continue
+		}
+		if news := n.newPins(have); len(news) > 0 {
+			ctx, done := context.WithTimeout(n.ctx, registerTimeout)
+			if err := n.coord.ReportPins(ctx, news); err != nil {
+				n.log.Debug("pinned keys not told yet", "error", err)
+			}
+			done()
+		}
+	}
+}
+
+// newPins gives the counts that differ much from what the log has.
+func (n *Node) newPins(have map[string]int) (out []membership.Pin) {
+	p := n.coord.Placement()
+	if _, listed := p.Member(n.id); !listed {
+		return nil
+	}
+	for _, typ := range slices.Sorted(maps.Keys(have)) {
+		told := 0
+		for _, x := range p.Pins {
+			if x.Member == n.id && x.Type == typ {
+				told = x.Keys
+			}
+		}
+		keys := have[typ]
+		if (keys == 0) != (told == 0) || max(keys-told, told-keys) > told/pinsShare {
+			out = append(out, membership.Pin{Member: n.id, Type: typ, Keys: keys})
+		}
+	}
+	return out
 }

@@ -10,7 +10,10 @@ import (
 
 // Options say how the keys of a type are kept and run. The zero value of a field takes the default named there.
 type Options[S any] struct {
-	Replicas   int           // copies of a key; default: the cluster's. It cannot be changed once the type is in use
+	Replicas int // copies of a key; default: the cluster's. It cannot be changed once the type is in use
+	// Pinned keys have one copy, on the member that they name: "key@member". They never move: while that member is away they
+	// wait, and when it leaves for good, or restarts without a store, they are lost. Replicas is not used then.
+	Pinned     bool
 	WriteAll   bool          // a write needs every replica, not a majority: any dead one blocks it until it is removed
 	LocalReads bool          // queries are answered by the owner alone: they may be stale while two members take themselves for it
 	Idle       time.Duration // an activation without messages for so long ends; default 5 min, negative: never
@@ -83,6 +86,7 @@ type def struct {
 // Settings are what the engine has to know of a type.
 type Settings struct {
 	Replicas, Mailbox, Window int
+	Pinned                    bool
 	WriteAll, LocalReads      bool
 	Idle                      time.Duration
 }
@@ -98,7 +102,7 @@ const (
 func NewType[S any](name string, o Options[S]) *Type[S] {
 	d := &def{
 		name: name, codec: o.Codec, errors: o.Errors, failure: o.OnFailure, inline: o.Inline, methods: map[string]*methodDef{},
-		set:      Settings{o.Replicas, o.Mailbox, o.Window, o.WriteAll, o.LocalReads, o.Idle},
+		set:      Settings{o.Replicas, o.Mailbox, o.Window, o.Pinned, o.WriteAll, o.LocalReads, o.Idle},
 		newState: func() reflect.Value { return reflect.New(reflect.TypeFor[S]()) },
 	}
 	if d.codec == nil {

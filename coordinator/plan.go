@@ -55,7 +55,7 @@ func (p ChangePlan) OK() bool {
 // Plan computes what a change would do by this member's placement. A change that the log would refuse is a *Refusal.
 func (c *Coordinator) Plan(q ChangeRequest) (ChangePlan, error) {
 	p := c.Placement()
-	target, steps, r := membership.Preview(p, membership.ChangeCommand{Add: q.Add, Remove: q.Remove, ExpectVersion: q.ExpectVersion})
+	target, steps, r := membership.Preview(p, membership.ChangeCommand{Add: q.Add, Remove: q.Remove, ExpectVersion: q.ExpectVersion, DropPinned: true})
 	r.Version = p.Version
 	if err := refusal(r); err != nil {
 		return ChangePlan{}, fmt.Errorf("plan change: %w", err)
@@ -167,6 +167,11 @@ func planChecks(p *membership.Placement, s Status, q ChangeRequest, target []rin
 	}
 	quorum := p.Replicas[""]/2 + 1
 	check("quorums", down+refilling < quorum, "%d members of the ring are down and %d are refilling: keys of which %d replicas are among them would wait", down, refilling, quorum)
+	for _, x := range p.Pins {
+		if slices.Contains(q.Remove, x.Member) {
+			out = append(out, PlanCheck{Name: "pinned", Warning: q.DropPinned, Why: fmt.Sprintf("%d keys of type %s are pinned to %s and are lost when it goes", x.Keys, x.Type, x.Member)})
+		}
+	}
 	warn("replicas", len(target) >= p.Replicas[""], "%d members are fewer than the %d replicas of a key", len(target), p.Replicas[""])
 	return out
 }

@@ -107,7 +107,8 @@ type ChangeRequest struct {
 	Remove        []string `json:"remove,omitempty"`
 	ExpectVersion uint64   `json:"expect_version,omitempty"` // 0: any
 	Key           string   `json:"idempotency_key,omitempty"`
-	Retarget      bool     `json:"retarget,omitempty"` // take the place of the running change
+	Retarget      bool     `json:"retarget,omitempty"`    // take the place of the running change
+	DropPinned    bool     `json:"drop_pinned,omitempty"` // the pinned keys of who goes may be lost
 	By            string   `json:"by,omitempty"`
 	Why           string   `json:"why,omitempty"`
 }
@@ -118,7 +119,7 @@ func (c *Coordinator) Submit(ctx context.Context, q ChangeRequest) (membership.C
 		q.Key = randomID()
 	}
 	r, err := c.propose(ctx, membership.Command{Change: &membership.ChangeCommand{
-		Add: q.Add, Remove: q.Remove, ExpectVersion: q.ExpectVersion, Key: q.Key, Retarget: q.Retarget, By: q.By, Why: q.Why}})
+		Add: q.Add, Remove: q.Remove, ExpectVersion: q.ExpectVersion, Key: q.Key, Retarget: q.Retarget, DropPinned: q.DropPinned, By: q.By, Why: q.Why}})
 	if err != nil {
 		return membership.Change{ID: r.ID}, fmt.Errorf("submit change: %w", err)
 	}
@@ -204,7 +205,12 @@ func (c *Coordinator) SetLimits(ctx context.Context, l membership.Limits) error 
 	return c.order(ctx, "set limits", membership.Command{Limits: &membership.LimitsCommand{Limits: l}})
 }
 
-// SetReplicas records the replica count of an actor type.
+// ReportPins tells the log how many pinned keys members hold.
+func (c *Coordinator) ReportPins(ctx context.Context, ps []membership.Pin) error {
+	return c.order(ctx, "report pinned keys", membership.Command{Pins: ps})
+}
+
+// SetReplicas records the replica count of an actor type, or membership.Pinned.
 func (c *Coordinator) SetReplicas(ctx context.Context, typ string, n int) error {
 	return c.order(ctx, "set replicas", membership.Command{SetReplicas: &membership.SetReplicas{Type: typ, N: n}})
 }

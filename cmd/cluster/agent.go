@@ -49,8 +49,8 @@ type agent struct {
 	serving  sync.WaitGroup
 	conns    atomic.Int64 // open ones of the API
 	stopOnce sync.Once
-	leave    chan struct{} // asked over the API; capacity 1, further ones say nothing new
-	lifeline io.Reader     // not nil: stop when it ends
+	leave    chan bool // asked over the API, with whether pinned keys may be lost; capacity 1, further ones say nothing new
+	lifeline io.Reader // not nil: stop when it ends
 	raftSink *prometheus.Registry
 }
 
@@ -61,7 +61,7 @@ func (c *cli) agentCmd() *cobra.Command {
 		if dev == (path != "") {
 			return usage("give either --config FILE or DIR, or --dev")
 		}
-		a := &agent{path: path, leave: make(chan struct{}, 1)}
+		a := &agent{path: path, leave: make(chan bool, 1)}
 		if lifeline {
 			a.lifeline = c.in
 		}
@@ -131,9 +131,9 @@ func (a *agent) run(ctx context.Context) error {
 			if !a.cfg.LeaveOnTerminate {
 				return nil
 			}
-			return a.goAway(ctx, signals)
-		case <-a.leave:
-			return a.goAway(ctx, signals)
+			return a.goAway(ctx, signals, false)
+		case dropPinned := <-a.leave:
+			return a.goAway(ctx, signals, dropPinned)
 		case <-a.node.Removed():
 			return a.wasRemoved()
 		case <-a.node.Failed():
@@ -155,7 +155,7 @@ func (a *agent) wasRemoved() error {
 }
 
 // goAway leaves the cluster within leave_timeout; a second signal ends it at once. What was left behind is an error.
-func (a *agent) goAway(ctx context.Context, signals <-chan os.Signal) error {
+func (a *agent) goAway(ctx context.Context, signals <-chan os.Signal, dropPinned bool) error {
 	ctx, done := context.WithTimeout(ctx, a.cfg.LeaveTimeout)
 	defer done()
 	go func() {
@@ -168,7 +168,14 @@ func (a *agent) goAway(ctx context.Context, signals <-chan os.Signal) error {
 	}()
 	a.log.Info("leaving the cluster", "member", a.node.ID(), "timeout", a.cfg.LeaveTimeout.String())
 	a.api.Leaving()
-	err := a.node.Leave(ctx)
+	var opts []chainmail.LeaveOption
+	if dropPinned {
+		opts = append(opts, chainmail.DropPinned())
+	}
+	err := a.node.Leave(ctx, opts...)
+	if errors.Is(err, chainmail.ErrPinned) {
+		return fail(exitFailed, "start it again, or: cluster leave --drop-pinned", "stopped without leaving: %w", err)
+	}
 	if errors.Is(err, chainmail.ErrLastMember) {
 		a.log.Info("this is the last member: it only stops", "member", a.node.ID())
 		return nil
@@ -225,9 +232,9 @@ func (a *agent) count(_ net.Conn, s http.ConnState) {
 	}
 }
 
-func (a *agent) askedToLeave() {
+func (a *agent) askedToLeave(dropPinned bool) {
 	select {
-	case a.leave <- struct{}{}:
+	case a.leave <- dropPinned:
 	default:
 	}
 }

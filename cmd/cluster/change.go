@@ -33,7 +33,7 @@ func (c *cli) changeCmd() *cobra.Command {
 // changeFlags are those that say what a change does.
 type changeFlags struct {
 	add, remove, replace []string
-	retarget             bool
+	retarget, dropPinned bool
 }
 
 func (f *changeFlags) bind(cmd *cobra.Command) {
@@ -41,10 +41,11 @@ func (f *changeFlags) bind(cmd *cobra.Command) {
 	cmd.Flags().StringSliceVar(&f.remove, "remove", nil, "member to remove")
 	cmd.Flags().StringSliceVar(&f.replace, "replace", nil, "OLD=NEW: remove one and add the other")
 	cmd.Flags().BoolVar(&f.retarget, "retarget", false, "take the place of the running change")
+	cmd.Flags().BoolVar(&f.dropPinned, "drop-pinned", false, "give up the pinned keys of the members that go")
 }
 
 func (f *changeFlags) request() (coordinator.ChangeRequest, error) {
-	q := coordinator.ChangeRequest{Add: f.add, Remove: f.remove, Retarget: f.retarget}
+	q := coordinator.ChangeRequest{Add: f.add, Remove: f.remove, Retarget: f.retarget, DropPinned: f.dropPinned}
 	for _, r := range f.replace {
 		old, next, ok := strings.Cut(r, "=")
 		if !ok || old == "" || next == "" {
@@ -182,7 +183,7 @@ func (f *changeFlags) applied(args []string) (coordinator.ChangeRequest, error) 
 	if p.Version == 0 || len(p.Add)+len(p.Remove) == 0 {
 		return coordinator.ChangeRequest{}, usage("%s is not a plan that changes something; make one with cluster change plan --format json", args[0])
 	}
-	return coordinator.ChangeRequest{Add: p.Add, Remove: p.Remove, ExpectVersion: p.Version, Retarget: f.retarget}, nil
+	return coordinator.ChangeRequest{Add: p.Add, Remove: p.Remove, ExpectVersion: p.Version, Retarget: f.retarget, DropPinned: f.dropPinned}, nil
 }
 
 func (c *cli) apply(ctx context.Context, q coordinator.ChangeRequest, wait bool) error {

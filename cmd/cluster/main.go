@@ -124,7 +124,7 @@ func first(a, b string) string {
 
 func codeOf(p *api.Problem) int {
 	switch p.Code {
-	case "stale", "change-running", "key-reused", "formed", "stamp-mismatch", "wrong-cluster":
+	case "stale", "change-running", "key-reused", "pinned", "formed", "stamp-mismatch", "wrong-cluster":
 		return exitConflict
 	case "no-leader":
 		return exitNoLeader

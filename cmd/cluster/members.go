@@ -107,7 +107,7 @@ func firstFailed(checks []chainmail.Check) string {
 }
 
 func (c *cli) leaveCmd() *cobra.Command {
-	var wait bool
+	var wait, dropPinned bool
 	cmd := &cobra.Command{Use: "leave", Short: "Remove the asked agent from its cluster: drain, hand over, stop", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 		if !cmd.Flags().Changed("timeout") {
 			c.timeout = 30 * time.Minute
@@ -124,7 +124,7 @@ func (c *cli) leaveCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := cl.Do(ctx, http.MethodPost, "/v1/leave", nil, nil, false); err != nil {
+			if err := cl.Do(ctx, http.MethodPost, fmt.Sprintf("/v1/leave?drop_pinned=%t", dropPinned), nil, nil, false); err != nil {
 				return err
 			}
 			if !wait {
@@ -134,6 +134,7 @@ func (c *cli) leaveCmd() *cobra.Command {
 			return c.waitGone(ctx, cl, s.Member, p)
 		})
 	}}
+	cmd.Flags().BoolVar(&dropPinned, "drop-pinned", false, "give up the pinned keys that the member holds")
 	cmd.Flags().BoolVar(&wait, "wait", true, "wait until the removal is committed and the member has been let go")
 	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask")
 	return cmd

@@ -262,7 +262,7 @@ func (p *Placement) declared(c DeclareLost) bool {
 }
 
 func (p *Placement) setReplicas(c SetReplicas) Result {
-	if c.N < 1 || c.N > ring.MaxReplicas {
+	if c.N != Pinned && (c.N < 1 || c.N > ring.MaxReplicas) {
 		return invalid("type %q asks for %d replicas; 1 to %d are allowed", c.Type, c.N, ring.MaxReplicas)
 	}
 	if p.Replicas[c.Type] == c.N {
@@ -293,6 +293,7 @@ func (p *Placement) forget(id string) Result {
 	}
 	p.ban(id, p.Members[i].Incarnation)
 	p.dropReports(id)
+	p.Pins = slices.DeleteFunc(slices.Clone(p.Pins), func(x Pin) bool { return x.Member == id })
 	p.Members = slices.Delete(slices.Clone(p.Members), i, i+1)
 	return Result{}
 }
@@ -300,6 +301,9 @@ func (p *Placement) forget(id string) Result {
 func (p *Placement) pins(ps []Pin) Result {
 	out := slices.Clone(p.Pins)
 	for _, x := range ps {
+		if _, ok := p.Member(x.Member); !ok || p.Replicas[x.Type] != Pinned {
+			return invalid("pins of member %s, type %q: no such member, or no pinned type", x.Member, x.Type)
+		}
 		out = slices.DeleteFunc(out, func(o Pin) bool { return o.Member == x.Member && o.Type == x.Type })
 		if x.Keys > 0 {
 			out = append(out, x)

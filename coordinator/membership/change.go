@@ -55,11 +55,27 @@ func Preview(p *Placement, c ChangeCommand) ([]ring.Member, []ring.Step, Result)
 	if r.Code != OK {
 		return nil, nil, r
 	}
+	if r := p.pinned(c); r.Code != OK {
+		return nil, nil, r
+	}
 	steps, err := ring.Chain(p.Base, target, p.isDown)
 	if err != nil {
 		return nil, nil, invalid("%v", err)
 	}
 	return target, steps, Result{}
+}
+
+// pinned refuses to remove members that hold pinned keys, unless the change says that they may go.
+func (p *Placement) pinned(c ChangeCommand) Result {
+	if c.DropPinned {
+		return Result{}
+	}
+	for _, x := range p.Pins {
+		if slices.Contains(c.Remove, x.Member) {
+			return Result{Code: ErrPinned, Text: fmt.Sprintf("member %s holds %d pinned keys of type %s, which no other member has: they would be lost; move their content, or say drop_pinned", x.Member, x.Keys, x.Type)}
+		}
+	}
+	return Result{}
 }
 
 // sameKey finds a change with the same idempotency key.

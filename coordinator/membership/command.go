@@ -46,6 +46,7 @@ type ChangeCommand struct {
 	ExpectVersion uint64 // 0: any
 	Key           string // idempotency key, "" for none
 	Retarget      bool
+	DropPinned    bool `json:",omitempty"` // remove members that hold pinned keys: those are lost
 	By, Why       string
 }
 
@@ -68,7 +69,10 @@ type Mark struct {
 // LimitsCommand sets the transfer limits.
 type LimitsCommand struct{ Limits Limits }
 
-// SetReplicas records the replica count of an actor type. A stable placement is required for a change of a known count.
+// Pinned as a replica count: the keys of the type have one copy, on the member that they name.
+const Pinned = -1
+
+// SetReplicas records the replica count of an actor type, or Pinned. A stable placement is required for a change of a known count.
 type SetReplicas struct {
 	Type string
 	N    int
@@ -98,6 +102,7 @@ const (
 	ErrBanned
 	ErrNotReady  // reports are missing; Text names who
 	ErrKeyReused // the idempotency key came with another body before
+	ErrPinned    // a member that would go holds pinned keys
 )
 
 // Result is what Apply says; it is the same on every member. Change is set where one is meant.

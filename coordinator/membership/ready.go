@@ -98,7 +98,9 @@ func rings(p *Placement) (base, next *ring.Ring, err error) {
 func counts(p *Placement) []int {
 	var out []int
 	for _, n := range p.Replicas {
-		out = append(out, n)
+		if n != Pinned {
+			out = append(out, n)
+		}
 	}
 	slices.Sort(out)
 	return slices.Compact(out)

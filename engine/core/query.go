@@ -155,6 +155,29 @@ func (c *Core) Activations() []ActivationInfo {
 	return out
 }
 
+// PinnedKeys counts the pinned keys that are here, by type.
+func (c *Core) PinnedKeys() map[string]int {
+	out := map[string]int{}
+	if c.view == nil {
+		return out
+	}
+	for typ, n := range c.view.v.Replicas {
+		if n == Pinned {
+			out[typ] = 0
+		}
+	}
+	if len(out) == 0 {
+		return out
+	}
+	c.slots.ascend(0, 0, func(s *slot) bool {
+		if n, ok := out[s.id.Type]; ok && len(s.pages) > 0 && c.place(s).stays {
+			out[s.id.Type] = n + 1
+		}
+		return true
+	})
+	return out
+}
+
 // Left names some of what a member that leaves still has: activations with what they do, then copies that it has to hand
 // over, with who has not taken them.
 func (c *Core) Left(most int) []string {

@@ -204,7 +204,13 @@ func (s *Server) leave(w http.ResponseWriter, r *http.Request) error {
 	if len(p.Target) == 1 && membership.In(p.Target, s.node.ID()) {
 		return fmt.Errorf("leave as member %s: %w; stop it instead", s.node.ID(), chainmail.ErrLastMember)
 	}
-	s.opt.Leave()
+	drop := r.URL.Query().Get("drop_pinned") == "true"
+	for _, x := range p.Pins {
+		if x.Member == s.node.ID() && !drop {
+			return problem("pinned", "member %s holds %d pinned keys of type %s, which no other member has", x.Member, x.Keys, x.Type)
+		}
+	}
+	s.opt.Leave(drop)
 	return reply(w, http.StatusAccepted, struct {
 		Member string `json:"member"`
 	}{s.node.ID()})

@@ -49,6 +49,7 @@ var codes = map[string]codeInfo{
 	"stamp-mismatch":  {http.StatusConflict, "Value has another stamp", "read the value again"},
 	"stale":           {http.StatusConflict, "Placement has another version", "cluster change plan"},
 	"change-running":  {http.StatusConflict, "Another change is running", "cluster change watch"},
+	"pinned":          {http.StatusConflict, "Pinned keys would be lost", "cluster change plan --remove MEMBER; --drop-pinned gives them up"},
 	"key-reused":      {http.StatusConflict, "Idempotency key belongs to another change", "cluster change list"},
 	"formed":          {http.StatusConflict, "Cluster is formed already", "cluster join ADDR"},
 	"wrong-cluster":   {http.StatusConflict, "Another cluster", "cluster config show"},

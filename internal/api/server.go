@@ -35,9 +35,9 @@ type Tokens struct{ Read, Operate []string }
 // Options are what a Server is made with besides its node.
 type Options struct {
 	Tokens  Tokens
-	Metrics http.Handler // of /metrics; nil: none
-	Leave   func()       // begins to leave in the background; may be called more than once
-	Version string       // of the program
+	Metrics http.Handler          // of /metrics; nil: none
+	Leave   func(dropPinned bool) // begins to leave in the background; may be called more than once
+	Version string                // of the program
 }
 
 // Server serves the API of one member.
