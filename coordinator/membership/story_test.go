@@ -127,7 +127,7 @@ func (s *story) command() (c membership.Command, known bool) {
 		c.Register = &membership.Register{Member: m, Seen: s.number("seen", listed.Incarnation)}
 	case "change":
 		c.Change = &membership.ChangeCommand{Add: s.list("add"), Remove: s.list("remove"), ExpectVersion: s.number("expect", 0), Key: s.text("key"),
-			Retarget: s.d.HasArg("retarget"), By: s.text("by")}
+			Retarget: s.d.HasArg("retarget"), DropPinned: s.d.HasArg("drop-pinned"), By: s.text("by")}
 	case "report":
 		what := map[string]membership.What{"copied": membership.Copied, "filled": membership.Filled, "refilled": membership.Refilled}[s.text("what")]
 		c.Report = []membership.Report{{Member: s.text("m"), Incarnation: s.incarnation(), Step: s.number("step", s.p.Step), What: what}}
@@ -152,7 +152,7 @@ func (s *story) command() (c membership.Command, known bool) {
 	case "declare-lost":
 		c.DeclareLost = &membership.DeclareLost{Bans: s.bans(), ExpectVersion: s.number("expect", 0), By: s.text("by"), Why: s.text("why")}
 	case "set-replicas":
-		c.SetReplicas = &membership.SetReplicas{Type: s.text("type"), N: int(s.number("n", 0))}
+		c.SetReplicas = &membership.SetReplicas{Type: s.text("type"), N: int(s.signed("n"))}
 	case "forget":
 		c.Forget = &membership.Forget{Member: s.text("m")}
 	case "pins":
