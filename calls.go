@@ -56,13 +56,21 @@ func (n *Node) AskActor(ctx context.Context, c actor.Call) ([]byte, error) {
 
 // untilKnown repeats a call while its outcome is unknown. A read whose time ends is ErrUnavailable: it changed nothing.
 func (n *Node) untilKnown(ctx context.Context, c engine.Call, reads bool) (core.Result, error) {
-	began := time.Now().Add(-c.Tried)
+	began, maybe := time.Now().Add(-c.Tried), c.Tried > 0
 	for {
 		r, err := n.ask(ctx, c)
 		var call *CallError
-		if err == nil || !errors.As(err, &call) || call.Class != ErrUnknownOutcome || call.AppCode == actor.CodeUnknown {
+		if err == nil || !errors.As(err, &call) {
 			return r, err
 		}
+		if !reads && maybe && (call.Class == ErrUnavailable || call.Class == ErrOverloaded) {
+			call.Class = ErrUnknownOutcome // this attempt was not run; the one before may have been
+			return r, call
+		}
+		if call.Class != ErrUnknownOutcome || call.AppCode == actor.CodeUnknown {
+			return r, err
+		}
+		maybe = true
 		if _, bound := ctx.Deadline(); !bound { // the first attempt had the default
 			var done context.CancelFunc
 			ctx, done = context.WithDeadline(ctx, began.Add(engine.DefaultTimeout))

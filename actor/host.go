@@ -174,6 +174,11 @@ func (h *Host) runPlain(e *core.Execute) (x *core.Executed) {
 	if err != nil {
 		return failed(e, err)
 	}
+	if deletes(changes) {
+		h.mu.Lock()
+		delete(h.plain, e.Activation)
+		h.mu.Unlock()
+	}
 	return &core.Executed{Activation: e.Activation, Seq: e.Seq, Body: body, Changes: noted(w, e, body, changes)}
 }
 
@@ -185,7 +190,7 @@ func (h *Host) repeated(e *core.Execute) (*kinds.Window, *core.Executed) {
 	h.mu.Lock()
 	w := h.plain[e.Activation]
 	if w == nil || e.First {
-		w = kinds.NewWindow(e.State, plainWindow)
+		w = kinds.NewWindow(time.Now(), e.State, e.Stamp, plainWindow)
 		h.plain[e.Activation] = w
 	}
 	h.mu.Unlock()

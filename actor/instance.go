@@ -77,7 +77,7 @@ func (i *instance) wakeUp(ctx context.Context, t *Turn, e *core.Execute) ([]core
 	for id := range i.streams { // they are on the state as it was
 		i.dropStream(id)
 	}
-	i.window = kinds.NewWindow(e.State, i.d.set.Window)
+	i.window = kinds.NewWindow(time.Now(), e.State, e.Stamp, i.d.set.Window)
 	i.armReminders(e.State)
 	if i.d.onActivate == nil || i.awake {
 		return nil, nil

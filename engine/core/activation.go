@@ -311,11 +311,22 @@ func (c *Core) pump(a *activation) {
 	c.settle(a)
 }
 
+// shown is the stamp of the speculative state.
+func (a *activation) shown() Stamp {
+	switch {
+	case a.batch.writes():
+		return Stamp{a.epoch, a.seq + 1}
+	case a.round != nil:
+		return a.round.stamp
+	}
+	return a.committed
+}
+
 func (c *Core) execute(a *activation, h *held) {
 	a.executing = h
 	a.execSeq++
 	c.emit(&Execute{Activation: a.id, Seq: a.execSeq, Key: h.key, Method: h.method, Body: h.body, RequestID: h.reqID, Tried: since(h.tried, h.came, c.now), Path: h.path,
-		State: a.pages, Stamp: a.committed, Now: c.now, Deadline: h.until, First: !a.loaded})
+		State: a.pages, Stamp: a.shown(), Now: c.now, Deadline: h.until, First: !a.loaded})
 	a.loaded = true
 }
 

@@ -101,7 +101,7 @@ type Execute struct {
 	Tried      time.Duration   // as in Call
 	Path       []Key           // as in Call
 	State      map[string]Page // by name; the Core does not change the map while the Execute is under way
-	Stamp      Stamp           // of the state
+	Stamp      Stamp           // that the state has, or will have when it is committed; zero if the key is as if never used
 	Now        Time            // when the Execute was given out
 	Deadline   Time
 	First      bool // load the state: the activation's first, or the last one's changes were refused
@@ -110,6 +110,10 @@ type Execute struct {
 // Settled says that all that an activation has executed is committed: what its state shows now may be read without asking
 // replicas, until the next Execute. It comes for types with TypeConfig.Local, before the replies to what was committed.
 type Settled struct{ Activation uint64 }
+
+// RepeatMost is for how long a request may be repeated under its id: when it was first made longer ago, nobody knows any
+// more whether a key that looks unused is.
+const RepeatMost = 12 * time.Second
 
 // Ended says that an activation is over: its context is cancelled and what was cached for it is dropped.
 type Ended struct {

@@ -10,6 +10,9 @@ const (
 	offerBytes   = 256 << 10
 	offerAgain   = 500 * ms
 	offersOpen   = 1024 // copies being handed over at once
+	// purgeAfter is how long a delete is remembered at least: longer than RepeatMost, so that a request from before it that
+	// is repeated finds that the key was used.
+	purgeAfter = 15000 * ms
 )
 
 // sweepState walks the copies after a placement change and now and then: it reactivates what is marked, hands over and
@@ -143,7 +146,7 @@ func (c *Core) sweepSlot(s *slot) int {
 		c.sweepRepair(s)
 	case p.owner != c.cfg.Self || s.act != nil:
 	case s.deleted():
-		if c.view.v.Stage == Stable && !c.anyRefilling(p.s) {
+		if c.now-s.gone >= purgeAfter && c.view.v.Stage == Stable && !c.anyRefilling(p.s) {
 			c.startOffer(s, true)
 		}
 	default:

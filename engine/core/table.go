@@ -13,6 +13,7 @@ type slot struct {
 	key      ring.Token // token, first for locality
 	placed   *placed    // shared with the other keys of the arc
 	placedAt uint64     // generation of views that placed was found for; 0: never
+	gone     Time       // when it became a tombstone, if it is one
 	seq      uint64     // of the last change of the copy, in this run
 	id       Key
 
@@ -147,6 +148,9 @@ func (c *Core) touch(s *slot) {
 	c.slots.seq++
 	s.seq = c.slots.seq
 	c.slots.newest[bucketOf(s.key)] = s.seq
+	if s.deleted() {
+		s.gone = c.now
+	}
 	if s.hasCopy() {
 		c.slots.index(s)
 	} else {

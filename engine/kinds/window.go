@@ -47,8 +47,13 @@ func parseNoted(id string, data []byte) (noted, bool) {
 	return noted{id, binary.BigEndian.Uint64(data), time.UnixMilli(int64(binary.BigEndian.Uint64(data[8:])))}, true
 }
 
-// NewWindow makes the window of a state, which keeps size requests.
-func NewWindow(state map[string]core.Page, size int) *Window {
+// NewWindow makes the window of a state with its stamp, which keeps size requests.
+func NewWindow(now time.Time, state map[string]core.Page, stamp core.Stamp, size int) *Window {
+	w := &Window{size: size}
+	if len(state) == 0 && !stamp.IsZero() { // the key was deleted, and its window with it
+		w.next, w.dropped = 1, now
+		return w
+	}
 	var all []noted
 	for name, p := range state {
 		if id, ok := strings.CutPrefix(name, requestPrefix); ok {
@@ -58,7 +63,6 @@ func NewWindow(state map[string]core.Page, size int) *Window {
 		}
 	}
 	slices.SortFunc(all, func(a, b noted) int { return cmp.Or(cmp.Compare(a.seq, b.seq), strings.Compare(a.id, b.id)) })
-	w := &Window{size: size}
 	for _, n := range all {
 		w.ids = append(w.ids, n.id)
 		w.next = n.seq + 1
@@ -81,7 +85,7 @@ func (w *Window) Find(state map[string]core.Page, id string) (body []byte, whole
 // Covers says whether a request that was first made some time ago, and is not found, was surely never run: all that was
 // dropped since is older.
 func (w *Window) Covers(now time.Time, ago time.Duration) bool {
-	return w.dropped.IsZero() || w.dropped.Before(now.Add(-ago-windowSlack))
+	return ago <= core.RepeatMost && (w.dropped.IsZero() || w.dropped.Before(now.Add(-ago-windowSlack)))
 }
 
 // Add gives the changes that note a request with its answer, and drop the oldest.

@@ -14,14 +14,12 @@ import (
 func TestWindow(t *testing.T) {
 	state := map[string]core.Page{"v": {Name: "v", Data: []byte("x")}}
 	start := time.UnixMilli(1_000_000)
-	w := NewWindow(state, 3)
+	used := core.Stamp{Seq: 1}
+	w := NewWindow(start, state, used, 3)
 	for i := range 10 {
-		now := start.Add(time.Duration(i) * time.Minute)
-		if i >= 3 && w.Covers(now, time.Duration(i)*time.Minute) != (i == 3) {
-			t.Errorf("before request %d, one that is as old as the first: covered %t", i, w.Covers(now, time.Duration(i)*time.Minute))
-		}
-		if !w.Covers(now, 0) {
-			t.Errorf("request %d is not covered", i)
+		now := start.Add(time.Duration(i) * time.Second)
+		if ago := time.Duration(i) * time.Second; i >= 3 && w.Covers(now, ago) != (i == 3) {
+			t.Errorf("before request %d, one that is as old as the first: covered %t", i, w.Covers(now, ago))
 		}
 		for _, ch := range w.Add(now, state, fmt.Sprint(i), []byte{byte(i)}) {
 			if ch.Delete {
@@ -31,7 +29,7 @@ func TestWindow(t *testing.T) {
 			}
 		}
 		if i%2 == 1 {
-			w = NewWindow(state, 3)
+			w = NewWindow(start, state, used, 3)
 		}
 	}
 	for i := range 10 {
@@ -43,13 +41,22 @@ func TestWindow(t *testing.T) {
 	if len(state) != 4 {
 		t.Errorf("the state has pages %v", state)
 	}
+	if w = NewWindow(start, map[string]core.Page{"v": {}}, used, 3); w.Covers(start, core.RepeatMost+1) || !w.Covers(start, core.RepeatMost) {
+		t.Error("what is too old to be repeated")
+	}
+	if erased := NewWindow(start, nil, used, 3); erased.Covers(start.Add(time.Second), 2*time.Second) || !erased.Covers(start.Add(time.Minute), time.Second) {
+		t.Error("a window that was deleted with its key covers what was before, or not what came later")
+	}
+	if fresh := NewWindow(start, nil, core.Stamp{}, 3); !fresh.Covers(start, 2*time.Second) {
+		t.Error("the window of an unused key covers nothing")
+	}
 	long := w.Add(start, state, "long", []byte(strings.Repeat("x", maxKept+1)))
 	state[long[0].Name] = core.Page{Data: long[0].Data}
 	if body, whole, found := w.Find(state, "long"); !found || whole || len(body) != 0 {
 		t.Error(len(body), whole, found)
 	}
 	state[requestPrefix+"torn"] = core.Page{Data: []byte("short")}
-	if _, _, found := NewWindow(state, 3).Find(state, "torn"); found {
+	if _, _, found := NewWindow(start, state, used, 3).Find(state, "torn"); found {
 		t.Error("a page that is too short is found")
 	}
 }

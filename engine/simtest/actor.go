@@ -2,8 +2,10 @@ package simtest
 
 import (
 	"encoding/binary"
+	"time"
 
 	"chainmail/engine/core"
+	"chainmail/engine/kinds"
 )
 
 // The actors of the simulator are pure functions of a string:
@@ -45,8 +47,34 @@ func apply(method string, id uint32, state string) string {
 // refusedCode is what the handler of refuse answers with.
 const refusedCode = 7
 
-// execute runs a handler. The state is the page "v"; further pages come and go so that deltas have something to carry.
-func execute(e *core.Execute) *core.Executed {
+// forgottenCode answers a call that is made again and may have been run before.
+const forgottenCode = 8
+
+// execute runs a handler, once for a request id: with a window of so many requests.
+func execute(e *core.Execute, window int) *core.Executed {
+	if e.RequestID == "" {
+		return handle(e)
+	}
+	done := &core.Executed{Activation: e.Activation, Seq: e.Seq}
+	now := time.Unix(0, int64(e.Now))
+	w := kinds.NewWindow(now, e.State, e.Stamp, window)
+	if body, _, found := w.Find(e.State, e.RequestID); found {
+		done.Body = body
+		return done
+	}
+	if e.Tried > 0 && window > 0 && !w.Covers(now, e.Tried) {
+		done.AppCode, done.Text = forgottenCode, "made again too late"
+		return done
+	}
+	done = handle(e)
+	if len(done.Changes) > 0 && e.Method != del {
+		done.Changes = append(done.Changes, w.Add(now, e.State, e.RequestID, done.Body)...)
+	}
+	return done
+}
+
+// handle runs a handler. The state is the page "v"; further pages come and go so that deltas have something to carry.
+func handle(e *core.Execute) *core.Executed {
 	done := &core.Executed{Activation: e.Activation, Seq: e.Seq}
 	state := string(e.State["v"].Data)
 	switch e.Method {

@@ -34,6 +34,7 @@ type op struct {
 	least   int        // entries of a list that had been answered when it was made
 	floor   core.Stamp // the newest stamp that had been answered then
 	request string     // request id, "" for none
+	first   core.Time  // when it was made first
 }
 
 func (o *op) reads() bool  { return o.method == get }
@@ -101,7 +102,8 @@ func (s *Sim) invoke(h *host, o *op, limit time.Duration) {
 	if o.tries == 1 {
 		s.made++
 		o.id, o.begin = s.made, s.Events
-		if s.counts(twice) {
+		o.first = s.now
+		if o.writes() && s.chance(s.o.Load.Repeats) {
 			o.request = fmt.Sprint("r", o.id)
 		}
 		s.checks.made(o)
@@ -115,7 +117,7 @@ func (s *Sim) invoke(h *host, o *op, limit time.Duration) {
 		body = binary.BigEndian.AppendUint32(nil, o.id)
 	}
 	s.trace.add(s.now, "call#%d at %s: %s %s, the process's %d", o.id, h.id, o.method, o.key, id.id)
-	h.step(&core.Call{ID: id.id, Key: o.key, Method: o.method, Body: body, RequestID: o.request, ReadLocal: o.local, Deadline: o.limit})
+	h.step(&core.Call{ID: id.id, Key: o.key, Method: o.method, Body: body, RequestID: o.request, Tried: time.Duration(s.now - o.first), ReadLocal: o.local, Deadline: o.limit})
 	s.after(limit+2*tickEvery+time.Millisecond, func() { s.overdue(h, id, 0) })
 }
 
@@ -150,6 +152,12 @@ func (s *Sim) replied(h *host, r *core.Reply) {
 	}
 	delete(s.calls, id)
 	s.trace.add(s.now, "answer to #%d: %s %s %s len %d", o.id, r.Result.Code, r.Result.Text, r.Result.Stamp, len(r.Result.Body))
+	switch {
+	case r.Result.Code == core.CodeApp && r.Result.AppCode == forgottenCode, o.tries > 1 && certainlyNot(r.Result.Code):
+		r.Result.Code = core.CodeUnknownOutcome // an earlier try may have taken effect
+		s.over(o, r.Result)
+		return
+	}
 	if r.Result.Code == core.CodeUnknownOutcome && o.request != "" && o.tries < maxTries {
 		if again := s.anyUp(); again != nil {
 			s.after(s.between(0, 50*time.Millisecond), func() {

@@ -180,7 +180,7 @@ func (h *host) do(e core.Effect) {
 	case *core.Reply:
 		s.replied(h, e)
 	case *core.Execute:
-		done := execute(e)
+		done := execute(e, s.o.Load.Window)
 		check := s.checks.state(e)
 		h.later(s.between(0, s.o.Load.Handler), func() {
 			check()

@@ -14,7 +14,6 @@ import (
 type Options struct {
 	Seed    uint64
 	Roll    uint64        // further runs with the same options
-	Strict  string        // open findings that count as violations (open.go), separated by commas; "all" for all
 	Length  time.Duration // of the first phase
 	Cluster Cluster
 	Load    Load
@@ -48,6 +47,8 @@ type Load struct {
 	Limit   time.Duration // a call's deadline
 	Deletes float64       // share of the calls of what can be deleted
 	Others  bool          // not lists alone
+	Repeats float64       // share of the calls that are made again under their request id while the outcome is unknown
+	Window  int           // requests that a key remembers
 }
 
 // Net is what happens to messages.
@@ -155,6 +156,7 @@ func Draw(seed uint64) Options {
 	if r.IntN(3) == 0 {
 		o.dense(r)
 	}
+	o.Load.Repeats, o.Load.Window = r.rate(0.6, 1), 1+r.IntN(6)
 	return o
 }
 
@@ -199,8 +201,8 @@ func (r dice) cluster() Cluster {
 	return c
 }
 
-// kinds are the troubles that can be turned off by name, to find out which ones a violation needs.
-var kinds = []struct {
+// troubles are those that can be turned off by name, to find out which ones a violation needs.
+var troubles = []struct {
 	name string
 	off  func(*Options)
 }{
@@ -232,6 +234,7 @@ var kinds = []struct {
 	{"stalls", func(o *Options) { o.Disk.Stalls = 0 }},
 	{"handler", func(o *Options) { o.Load.Handler = 0 }},
 	{"deletes", func(o *Options) { o.Load.Deletes = 0 }},
+	{"repeats", func(o *Options) { o.Load.Repeats = 0 }},
 	{"others", func(o *Options) { o.Load.Others = false }},
 	{"limits", func(o *Options) { o.Cluster.Limits = core.Limits{} }},
 	{"rate", func(o *Options) { o.Cluster.Rate, o.Cluster.Streams = 0, 0 }},
@@ -243,7 +246,7 @@ var kinds = []struct {
 func (o Options) Without(names ...string) (Options, error) {
 	for _, n := range names {
 		found := n == "all"
-		for _, k := range kinds {
+		for _, k := range troubles {
 			if k.name == n || n == "all" {
 				k.off(&o)
 				found = true
@@ -259,7 +262,7 @@ func (o Options) Without(names ...string) (Options, error) {
 // Kinds names what Without turns off.
 func Kinds() []string {
 	var out []string
-	for _, k := range kinds {
+	for _, k := range troubles {
 		out = append(out, k.name)
 	}
 	return out
@@ -273,7 +276,7 @@ const shrinkRolls = 12
 // turned off.
 func Shrink(o Options) (Options, []string) {
 	var off []string
-	for _, k := range kinds {
+	for _, k := range troubles {
 		less := o
 		k.off(&less)
 		if less == o {

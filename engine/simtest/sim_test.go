@@ -19,7 +19,6 @@ var (
 	one     = flag.Uint64("seed", 0, "run this seed alone")
 	show    = flag.Bool("show", false, "print the whole trace")
 	without = flag.String("without", "", "kinds of trouble to turn off, separated by commas; all for every kind")
-	strict  = flag.String("strict", "", "open findings (open.go) that count as violations, separated by commas; all for all")
 	roll    = flag.Uint64("roll", 0, "which of the runs with these options, as Shrink names it")
 	shrink  = flag.Bool("shrink", false, "turn off what a failing seed does not need to fail")
 	limit   = flag.Duration("for", 0, "stop after so long; 0: when all seeds have run")
@@ -29,7 +28,7 @@ var (
 // options gives a seed's options with what the flags turn off.
 func options(t *testing.T, seed uint64) Options {
 	o := Draw(seed)
-	o.Strict, o.Roll = *strict, *roll
+	o.Roll = *roll
 	if *without != "" {
 		var err error
 		if o, err = o.Without(strings.Split(*without, ",")...); err != nil {
