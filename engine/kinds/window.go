@@ -50,10 +50,6 @@ func parseNoted(id string, data []byte) (noted, bool) {
 // NewWindow makes the window of a state with its stamp, which keeps size requests.
 func NewWindow(now time.Time, state map[string]core.Page, stamp core.Stamp, size int) *Window {
 	w := &Window{size: size}
-	if len(state) == 0 && !stamp.IsZero() { // the key was deleted, and its window with it
-		w.next, w.dropped = 1, now
-		return w
-	}
 	var all []noted
 	for name, p := range state {
 		if id, ok := strings.CutPrefix(name, requestPrefix); ok {
@@ -67,7 +63,10 @@ func NewWindow(now time.Time, state map[string]core.Page, stamp core.Stamp, size
 		w.ids = append(w.ids, n.id)
 		w.next = n.seq + 1
 	}
-	if w.next > uint64(len(all)) { // some were dropped, before the oldest was run
+	switch {
+	case len(all) == 0 && !stamp.IsZero(): // the key was used: it was deleted once, and its window with it, for all that is known
+		w.next, w.dropped = 1, now
+	case w.next > uint64(len(all)): // some were dropped, before the oldest was run
 		w.dropped = all[0].at
 	}
 	return w

@@ -15,7 +15,7 @@ func TestWindow(t *testing.T) {
 	state := map[string]core.Page{"v": {Name: "v", Data: []byte("x")}}
 	start := time.UnixMilli(1_000_000)
 	used := core.Stamp{Seq: 1}
-	w := NewWindow(start, state, used, 3)
+	w := NewWindow(start, nil, core.Stamp{}, 3)
 	for i := range 10 {
 		now := start.Add(time.Duration(i) * time.Second)
 		if ago := time.Duration(i) * time.Second; i >= 3 && w.Covers(now, ago) != (i == 3) {
@@ -41,11 +41,13 @@ func TestWindow(t *testing.T) {
 	if len(state) != 4 {
 		t.Errorf("the state has pages %v", state)
 	}
-	if w = NewWindow(start, map[string]core.Page{"v": {}}, used, 3); w.Covers(start, core.RepeatMost+1) || !w.Covers(start, core.RepeatMost) {
+	if w = NewWindow(start, nil, core.Stamp{}, 3); w.Covers(start, core.RepeatMost+1) || !w.Covers(start, core.RepeatMost) {
 		t.Error("what is too old to be repeated")
 	}
-	if erased := NewWindow(start, nil, used, 3); erased.Covers(start.Add(time.Second), 2*time.Second) || !erased.Covers(start.Add(time.Minute), time.Second) {
-		t.Error("a window that was deleted with its key covers what was before, or not what came later")
+	for _, left := range []map[string]core.Page{nil, {"v": {Name: "v"}}} { // deleted, and written since without a request id
+		if w := NewWindow(start, left, used, 3); w.Covers(start.Add(time.Second), 2*time.Second) || !w.Covers(start.Add(time.Minute), time.Second) {
+			t.Error("a window that was deleted with its key covers what was before, or not what came later")
+		}
 	}
 	if fresh := NewWindow(start, nil, core.Stamp{}, 3); !fresh.Covers(start, 2*time.Second) {
 		t.Error("the window of an unused key covers nothing")

@@ -136,6 +136,7 @@ func TestFound(t *testing.T) {
 		7599: "the same for a deleted key",
 		7833: "the same", 8412: "the same", 8529: "the same",
 		3052: "a run of a member that went beyond another's epochs met those of its own next run",
+		6422: "a request was run again: the window of its key was deleted, and the key written since without a request id",
 	} {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			s := New(Draw(seed))
