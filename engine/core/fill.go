@@ -66,7 +66,8 @@ type source struct {
 	passes int    // completed, in the copy stage
 	news   int    // entries of this pass that were new here
 	seq    uint64 // of the Pull under way, 0 if none
-	fetch  uint64 // of the Fetch under way
+	fetch  uint64 // of the Fetch under way, 0 if none
+	keys   []Key  // that it asks for
 	sent   Time
 	fetchT Time
 	next   Time // not asked before
@@ -477,7 +478,7 @@ func (c *Core) fetchWants(f *session) {
 			continue
 		}
 		from := s.want.from[s.want.tries%len(s.want.from)]
-		if src := f.sources[from]; src != nil && (src.fetch == 0 || c.now-src.fetchT > pullTimeout) && len(ask[from]) < fetchKeys {
+		if src := f.sources[from]; src != nil && (src.fetch == 0 || c.now-src.fetchT > pullTimeout) && c.now >= src.next && len(ask[from]) < fetchKeys {
 			s.want.tries++
 			ask[from] = append(ask[from], s.id)
 		}
@@ -486,7 +487,7 @@ func (c *Core) fetchWants(f *session) {
 	f.wants = keep
 	for _, id := range sortedKeys(ask) {
 		src := f.sources[id]
-		src.fetch, src.fetchT = c.nextOp(), c.now
+		src.fetch, src.fetchT, src.keys = c.nextOp(), c.now, ask[id]
 		c.send(id, &Fetch{Session: f.id, Seq: src.fetch, Keys: ask[id]})
 	}
 }
@@ -506,11 +507,39 @@ func (c *Core) fetched(m Message, b *Fetched) {
 		if !f.on || src == nil || src.fetch != b.Seq || f.id != b.Session {
 			continue
 		}
-		src.fetch = 0
-		c.absorbAll(f, m.From, b.Entries)
+		keys := src.keys
+		src.fetch, src.keys = 0, nil
+		if !c.absorbAll(f, m.From, b.Entries) {
+			src.next = c.now + pullAgain
+		} else {
+			c.vanished(m.From, keys, b.Rest)
+		}
 		c.fetchWants(f)
 		c.checkSession(f)
 		return
+	}
+}
+
+// vanished looks for copies that a source named and does not have any more, as after it lost its memory. Its answers from
+// before are void then: it is asked again from the beginning, and counts when it has answered.
+func (c *Core) vanished(from string, keys, rest []Key) {
+	gone := false
+	for _, k := range keys {
+		s := c.slots.find(k)
+		if s == nil || s.want == nil || !s.stamp.Less(s.want.stamp) || slices.Contains(rest, k) {
+			continue
+		}
+		gone = true
+		s.want.from = slices.DeleteFunc(s.want.from, func(id string) bool { return id == from })
+		s.one = slices.DeleteFunc(s.one, func(id string) bool { return id == from })
+		if len(s.want.from) == 0 {
+			s.want = nil
+		}
+	}
+	for _, f := range []*session{&c.fill.step, &c.fill.refill} {
+		if src := f.sources[from]; gone && src != nil {
+			*src = source{id: from, next: c.now + pullAgain}
+		}
 	}
 }
 

@@ -40,7 +40,7 @@ func (o *op) reads() bool  { return o.method == get }
 func (o *op) writes() bool { return o.method != get && o.method != refuse }
 
 // loadAfterHeal is how long callers go on in the second phase.
-const loadAfterHeal = 10 * time.Second
+const loadAfterHeal = 4 * time.Second
 
 // maxTries is how often a call with an unknown outcome is made.
 const maxTries = 4

@@ -152,7 +152,30 @@ func Draw(seed uint64) Options {
 		Aborts: r.rate(0.4, 0.6), Holds: r.IntN(5) == 0, Loss: r.IntN(25) == 0,
 		Twins: r.rate(0.4, 0.6), Sharp: r.rate(0.3, 0.004),
 	}
+	if r.IntN(3) == 0 {
+		o.dense(r)
+	}
 	return o
+}
+
+// dense makes a run in which few keys are used much while one change follows the other and the news of them is slow: what
+// needs several things at once comes about in such a run.
+func (o *Options) dense(r dice) {
+	o.Length = r.dur(3*time.Second, 8*time.Second)
+	o.Cluster.Replicas = 1 + r.IntN(5)
+	o.Cluster.Members = max(2, o.Cluster.Replicas-1+r.IntN(4))
+	o.Cluster.Start = 1 + r.IntN(o.Cluster.Members)
+	o.Cluster.VNodes, o.Cluster.Rate = 1+r.IntN(4), 0
+	o.Load.Keys, o.Load.Clients, o.Load.Gap = 1+r.IntN(8), 3+r.IntN(6), r.dur(5*time.Millisecond, 30*time.Millisecond)
+	o.Load.Limit = r.dur(300*time.Millisecond, time.Second)
+	o.Net.Delay = r.dur(time.Millisecond, 15*time.Millisecond)
+	o.Net.Jitter = r.dur(0, 2*o.Net.Delay)
+	o.Net.Cuts, o.Net.Isolations = r.some(0.5, 50*time.Millisecond, time.Second), r.some(0.5, 300*time.Millisecond, 2*time.Second)
+	o.Log.Lag, o.Log.Leave, o.Log.Outages = r.dur(time.Millisecond, 500*time.Millisecond), r.rate(0.7, 0.8), 0
+	o.Trouble.Changes = r.dur(100*time.Millisecond, time.Second)
+	if o.Trouble.Crashes > 0 {
+		o.Trouble.Crashes = r.dur(200*time.Millisecond, 2*time.Second)
+	}
 }
 
 func (r dice) cluster() Cluster {
