@@ -106,7 +106,7 @@ func handoffOnce(keys, size int) (gained int, took time.Duration, wire uint64, e
 			return 0, 0, 0, err
 		}
 	}
-	stop, err := profiled()
+	stop, err := profiled(size)
 	if err != nil {
 		return 0, 0, 0, err
 	}
@@ -130,12 +130,12 @@ func handoffOnce(keys, size int) (gained int, took time.Duration, wire uint64, e
 	return 0, 0, 0, fmt.Errorf("m4 is not listed")
 }
 
-// profiled writes a CPU profile, if that is wanted, until stop is called.
-func profiled() (stop func(), err error) {
+// profiled writes a CPU profile, if that is wanted, until stop is called: one file for each size of values.
+func profiled(size int) (stop func(), err error) {
 	if *profile == "" {
 		return func() {}, nil
 	}
-	f, err := os.Create(*profile)
+	f, err := os.Create(fmt.Sprintf("%s.%d", *profile, size))
 	if err != nil {
 		return nil, err
 	}

@@ -23,6 +23,7 @@ type sweepState struct {
 	open    map[Key]*slot
 	out     map[string]*offerBatch // to be sent, by member
 	back    map[string]bool        // members that were down and are not: they may have missed commits
+	resumed bool                   // this run began with copies: what the run before still owed others of its keys is offered
 }
 
 // offer is a copy that is being handed over.
@@ -62,6 +63,7 @@ func (c *Core) tickSweep() {
 			w.left, w.again = w.orphans, c.now+sweepAgain
 			if !w.skipped {
 				clear(w.back)
+				w.resumed = false
 			}
 		}
 		if c.now >= w.again || w.skipped && len(w.open) <= offersOpen/2 && c.held < c.cfg.Limits.Held {
@@ -123,6 +125,15 @@ func (c *Core) startRepair(s *slot) {
 	c.sendOffer(s)
 }
 
+// sweepRepair is startRepair as long as there is room.
+func (c *Core) sweepRepair(s *slot) {
+	if len(c.sweep.open) < offersOpen {
+		c.startRepair(s)
+	} else {
+		c.sweep.skipped = true
+	}
+}
+
 // sweepSlot looks at one copy and says how many activations it started.
 func (c *Core) sweepSlot(s *slot) int {
 	p := c.place(s)
@@ -135,24 +146,32 @@ func (c *Core) sweepSlot(s *slot) int {
 			c.startOffer(s, false)
 		}
 	case len(c.sweep.back) > 0 && s.act == nil && !s.stamp.IsZero() && c.repairs(p):
-		if len(c.sweep.open) < offersOpen {
-			c.startRepair(s)
-		} else {
-			c.sweep.skipped = true
-		}
+		c.sweepRepair(s)
 	case p.owner != c.cfg.Self || s.act != nil:
 	case s.deleted():
 		if c.view.v.Stage == Stable && !c.anyRefilling(p.s) {
 			c.startOffer(s, true)
 		}
 	default:
-		if _, ok := s.page(ActivePage); ok && !c.drained && c.held >= c.cfg.Limits.Held {
-			c.sweep.skipped = true
-		} else if ok && !c.drained {
-			c.activate(s)
-			c.tell(s.act, TouchMethod)
-			return 1
+		return c.sweepOwned(s)
+	}
+	return 0
+}
+
+// sweepOwned looks at a copy that this member owns and that nothing runs for.
+func (c *Core) sweepOwned(s *slot) int {
+	_, marked := s.page(ActivePage)
+	switch {
+	case !marked || c.drained:
+		if c.sweep.resumed {
+			c.sweepRepair(s)
 		}
+	case c.held >= c.cfg.Limits.Held:
+		c.sweep.skipped = true
+	default:
+		c.activate(s)
+		c.tell(s.act, TouchMethod)
+		return 1
 	}
 	return 0
 }
