@@ -145,7 +145,7 @@ func (c *Core) sweepSlot(s *slot) int {
 		} else {
 			c.startOffer(s, false)
 		}
-	case len(c.sweep.back) > 0 && s.act == nil && !s.stamp.IsZero() && c.repairs(p):
+	case len(c.sweep.back) > 0 && !s.stamp.IsZero() && c.repairs(p):
 		c.sweepRepair(s)
 	case p.owner != c.cfg.Self || s.act != nil:
 	case s.deleted():

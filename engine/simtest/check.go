@@ -209,16 +209,17 @@ func (c *checks) put(h *host, p *core.Put, before, after core.Record) {
 }
 
 // dropped checks that a copy goes only when those of the key's set that are up have it, by the placement that the member
-// goes by: whoever lost its memory since is excused.
+// // goes by: whoever lost its memory since, or dropped its own by a newer one, is excused.
 func (c *checks) dropped(h *host, r core.Record) {
 	k := c.keys[r.Key]
 	if r.Meta.Stamp.IsZero() || k == nil || c.s.o.Trouble.Loss || !h.up() {
 		return
 	}
 	e := h.core.Explain(r.Key)
+	h.gave[r.Key] = e.Version
 	for _, id := range e.Base {
 		m, ok := h.core.View().Member(id)
-		if o := c.s.host(id); !ok || m.Down || m.Incarnation != o.inc || c.s.log.lacks(id) || !k.purged.Less(r.Meta.Stamp) {
+		if o := c.s.host(id); !ok || m.Down || m.Incarnation != o.inc || c.s.log.lacks(id) || o.gave[r.Key] > e.Version || !k.purged.Less(r.Meta.Stamp) {
 			continue
 		} else if has := o.disk.records[r.Key].Meta; has.Stamp.Less(r.Meta.Stamp) {
 			c.s.fail("%s drops %s of %s, and %s of %v holds %s", h.id, r.Meta.Stamp, r.Key, id, e.Base, has.Stamp)

@@ -31,10 +31,11 @@ type host struct {
 	seen     uint64    // newest revision that the log has given this process
 	deaf     core.Time // the log tells it nothing until then
 	must     map[core.Key]mustHold
+	gave     map[core.Key]uint64 // version by which it dropped a copy last
 }
 
 func newHost(s *Sim, n int) *host {
-	h := &host{s: s, id: fmt.Sprintf("m%d", n), disk: newDisk()}
+	h := &host{s: s, id: fmt.Sprintf("m%d", n), disk: newDisk(), gave: map[core.Key]uint64{}}
 	h.member = membership.Member{ID: h.id, Address: h.id, Weight: 1}
 	if z := s.o.Cluster.Zones; z > 0 {
 		h.member.Zone = fmt.Sprintf("z%d", s.rand.IntN(z))
