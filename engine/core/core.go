@@ -72,6 +72,7 @@ type Core struct {
 	view  *viewRings
 	gen   uint64       // grows with each view by which keys may be placed elsewhere
 	hist  []*viewRings // adopted views, oldest first, the present one last
+	arcs  []arc        // of generation gen, by the first bits of a token in them
 	floor Epoch        // every key's promise is at least this
 
 	slots table
@@ -102,7 +103,7 @@ func New(cfg Config, now Time, saved *Saved) *Core {
 	c := &Core{
 		cfg: cfg, now: now, run: runOf(cfg.Incarnation, cfg.Boot),
 		acts: map[uint64]*activation{}, byOp: map[uint64]*activation{}, calls: map[uint64]*call{}, asks: map[uint64]*call{},
-		pushed: map[string]pushMark{},
+		pushed: map[string]pushMark{}, arcs: make([]arc, 1<<arcBits),
 	}
 	c.ops = firstOp(c.run)
 	c.slots.init()

@@ -18,7 +18,7 @@ var (
 const (
 	pullTimeout  = 1000 * ms // a source that has not answered is asked again
 	pullAgain    = 30 * ms   // pause before a source that was not ready is asked again
-	passAgain    = 250 * ms  // pause between two passes of the copy stage
+	passAgain    = 250 * ms  // pause before another pass of the copy stage, when the last one brought little
 	reportAgain  = 1000 * ms
 	oneAgain     = 20 * ms
 	fetchKeys    = 256  // keys of one Fetch
@@ -178,6 +178,7 @@ func (c *Core) reviewFill(old *viewRings) {
 func (c *Core) reviewStep() {
 	v := c.view.v
 	f := &c.fill.step
+	needs := c.stepNeeds()
 	mode := PullCopy
 	if v.Stage == Switch {
 		mode = PullSwitch
@@ -186,7 +187,7 @@ func (c *Core) reviewStep() {
 		*f = session{on: true, serial: c.nextOp(), id: v.Began, mode: mode, started: v.Version, sources: map[string]*source{}}
 		if mode == PullSwitch && c.fill.mark == v.Began {
 			f.done, f.any = true, true
-		} else {
+		} else if len(needs) > 0 {
 			c.discardGained()
 		}
 	}
@@ -196,7 +197,7 @@ func (c *Core) reviewStep() {
 			src.restart()
 		}
 	}
-	f.needs = c.stepNeeds()
+	f.needs = needs
 	f.addSources(c.cfg.Self)
 }
 
@@ -208,7 +209,7 @@ func (s *source) restart() {
 // discardGained forgets what is left here of keys that this member is going to hold: it was not kept up to date.
 func (c *Core) discardGained() {
 	var gone []*slot
-	c.slots.ascend(0, func(s *slot) bool {
+	c.slots.ascend(0, 0, func(s *slot) bool {
 		p := c.place(s)
 		if !s.stamp.IsZero() && !slices.Contains(p.s, c.cfg.Self) && slices.Contains(p.coming, c.cfg.Self) {
 			gone = append(gone, s)
@@ -607,7 +608,7 @@ func (c *Core) allLost(f *session, set []string) bool {
 // checkCopied ends the bulk copy when little was new in the last pass of enough sources, and starts further passes.
 func (c *Core) checkCopied(f *session) {
 	gains := len(f.needs) > 0
-	ready, news := gains, 0
+	ready := gains
 	for _, n := range f.needs {
 		k := 0
 		for _, id := range n.from {
@@ -620,10 +621,12 @@ func (c *Core) checkCopied(f *session) {
 	for _, id := range sortedKeys(f.sources) {
 		src := f.sources[id]
 		if src.done {
-			news = max(news, src.news)
-			ready = ready && (src.passes >= maxPasses || news <= smallDelta || src.passes == 0)
+			little := src.news <= smallDelta
+			ready = ready && (little || src.passes >= maxPasses)
 			src.restart()
-			src.next = c.now + passAgain
+			if little {
+				src.next = c.now + passAgain
+			}
 		}
 	}
 	if f.copied = f.copied || ready; f.copied {

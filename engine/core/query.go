@@ -110,7 +110,7 @@ func (c *Core) Copies(typ, prefix, after string, limit int, owned bool) []CopyIn
 		return nil
 	}
 	var found []*slot
-	c.slots.ascend(0, func(s *slot) bool {
+	c.slots.ascend(0, 0, func(s *slot) bool {
 		if s.id.Type == typ && len(s.pages) > 0 && s.id.Name > after && strings.HasPrefix(s.id.Name, prefix) &&
 			(!owned || c.place(s).owner == c.cfg.Self) {
 			found = append(found, s)
@@ -129,7 +129,7 @@ func (c *Core) Copies(typ, prefix, after string, limit int, owned bool) []CopyIn
 // Snapshot gives all copies in the order of tokens, deleted ones and bare promises too.
 func (c *Core) Snapshot() []Record {
 	out := make([]Record, 0, c.slots.copies)
-	c.slots.ascend(0, func(s *slot) bool {
+	c.slots.ascend(0, 0, func(s *slot) bool {
 		out = append(out, Record{s.id, CopyMeta{s.promised, s.stamp}, s.pages})
 		return true
 	})
@@ -172,7 +172,7 @@ func (c *Core) Left(most int) []string {
 			out = append(out, fmt.Sprintf("%s (%s)", a.slot.id, what))
 		}
 	}
-	c.slots.ascend(0, func(s *slot) bool {
+	c.slots.ascend(0, 0, func(s *slot) bool {
 		if s.act == nil && !c.inRings(s) {
 			out = append(out, fmt.Sprintf("%s (token %016x, not taken by all of %v)", s.id, uint64(s.key), c.place(s).s))
 		}

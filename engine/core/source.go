@@ -80,16 +80,24 @@ func (c *Core) bringer(s *slot, to string, mode PullMode) string {
 	if mode == PullSwitch && slices.Contains(p.s, to) {
 		return "" // it holds a copy already: mostly the stamps agree
 	}
-	up := make([]string, 0, 8)
-	for _, id := range p.s {
-		if m, ok := c.view.v.Member(id); ok && id != to && !m.Down && !m.Refilling {
-			up = append(up, id)
-		}
+	n := len(p.up)
+	if slices.Contains(p.up, to) {
+		n--
 	}
-	if len(up) == 0 {
+	if n == 0 {
 		return ""
 	}
-	return up[mix(uint64(s.key))%uint64(len(up))]
+	i := int(mix(uint64(s.key)) % uint64(n))
+	for _, id := range p.up {
+		if id == to {
+			continue
+		}
+		if i == 0 {
+			return id
+		}
+		i--
+	}
+	return ""
 }
 
 func (c *Core) entry(s *slot, pages bool) Entry {
@@ -136,7 +144,11 @@ func (c *Core) pullRange(to string, b *Pull, ans *Pulled) {
 	bytes, seen := 0, 0
 	ans.To, ans.Done = lastToken, true
 	var last ring.Token
-	c.slots.ascend(b.From, func(s *slot) bool {
+	unchanged := since // what has not changed since is of no interest, whoever holds it
+	if b.Mode != PullCopy && (b.Mode != PullSwitch || len(c.view.v.Next) < len(c.view.v.Base)) {
+		unchanged = 0
+	}
+	c.slots.ascend(b.From, unchanged, func(s *slot) bool {
 		if s.key != last && (bytes >= pullBytes || len(ans.Entries) >= pullEntries || seen >= pullScan) {
 			ans.To, ans.Done = s.key-1, false
 			return false

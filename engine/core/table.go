@@ -20,8 +20,8 @@ type slot struct {
 
 	act *activation
 
-	placed   placed
-	placedAt uint64 // generation of views that placed was computed for; 0: never
+	placed   *placed // shared with the other keys of the arc
+	placedAt uint64  // generation of views that placed was found for; 0: never
 
 	// one holds the sources that answered for this key alone, within the fill session oneOf.
 	one   []string
@@ -51,6 +51,7 @@ type table struct {
 	byKey   map[Key]*slot
 	buckets [][]*slot
 	dirty   []bool
+	newest  []uint64 // by bucket, the last seq of a copy in it
 	copies  int
 	seq     uint64
 }
@@ -59,6 +60,7 @@ func (t *table) init() {
 	t.byKey = map[Key]*slot{}
 	t.buckets = make([][]*slot, 1<<bucketBits)
 	t.dirty = make([]bool, 1<<bucketBits)
+	t.newest = make([]uint64, 1<<bucketBits)
 }
 
 func (t *table) find(k Key) *slot { return t.byKey[k] }
@@ -125,9 +127,13 @@ func (t *table) bucket(b int) []*slot {
 	return t.buckets[b]
 }
 
-// ascend calls f for the slots with a copy whose token is at least from, in order, until f says no.
-func (t *table) ascend(from ring.Token, f func(*slot) bool) {
+// ascend calls f for the slots with a copy whose token is at least from, in order, until f says no. Buckets in which
+// nothing has changed after since are passed over.
+func (t *table) ascend(from ring.Token, since uint64, f func(*slot) bool) {
 	for b := bucketOf(from); b < len(t.buckets); b++ {
+		if t.newest[b] <= since && since > 0 {
+			continue
+		}
 		for _, s := range t.bucket(b) {
 			if s.key >= from && !f(s) {
 				return
@@ -140,6 +146,7 @@ func (t *table) ascend(from ring.Token, f func(*slot) bool) {
 func (c *Core) touch(s *slot) {
 	c.slots.seq++
 	s.seq = c.slots.seq
+	c.slots.newest[bucketOf(s.key)] = s.seq
 	if s.hasCopy() {
 		c.slots.index(s)
 	} else {

@@ -22,16 +22,18 @@ type viewRings struct {
 	lastN    int
 }
 
-// placed is where one key is at a view.
+// placed is where the keys of an arc are at a view. It never changes.
 type placed struct {
 	s, sn  []string // replica sets whose quorums count: Base's and, in the switch stage, Next's (else the same slice)
 	coming []string // Next's set in any stage
-	owner  string   // "" if nobody can be
+	up     []string // members of s that are neither down nor refilling
+	owner  string   // the first of them, "" if there is none
 	fence  uint64   // the last version at which s, sn or an incarnation in them changed
 }
 
-// maxHist is how many adopted views are kept to compute fences and former owners; what is older counts as changed.
-const maxHist = 12
+// maxHist is how many adopted views are kept to compute fences and former owners; what is older counts as changed. Half of
+// them go at once: each time that views are forgotten the fences of all keys may rise, and what is in flight is sent again.
+const maxHist = 24
 
 func newViewRings(v *View, old *viewRings, self string) (*viewRings, error) {
 	vr := &viewRings{v: v}
@@ -119,6 +121,17 @@ func (vr *viewRings) owner(s []string) string {
 	return ""
 }
 
+// up gives the members of s that are neither down nor refilling.
+func (vr *viewRings) up(s []string) []string {
+	out := make([]string, 0, len(s))
+	for _, id := range s {
+		if m, ok := vr.v.Member(id); ok && !m.Down && !m.Refilling {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
 // sameSets says whether a key has the same sets with the same incarnations at a view and the one before it.
 func sameSets(a, b *viewRings, t ring.Token, n int) bool {
 	as, asn := a.sets(t, n)
@@ -158,24 +171,52 @@ func sameRuns(a, b *View) bool {
 	return slices.EqualFunc(a.Members, b.Members, func(x, y MemberInfo) bool { return x.ID == y.ID && x.Incarnation == y.Incarnation })
 }
 
-// place computes where a slot's key is now.
+// arcBits is how many places there are for remembered arcs: one of many tokens is found in few steps, and a walk over the
+// circle looks each arc up once.
+const arcBits = 10
+
+// arc is what was found for the tokens first to last: they are placed alike in every view that is kept.
+type arc struct {
+	first, last ring.Token
+	replicas    int
+	placed      *placed
+}
+
+// place says where a slot's key is now.
 func (c *Core) place(s *slot) *placed {
-	if s.placedAt == c.gen {
-		return &s.placed
+	if s.placedAt != c.gen {
+		s.placed, s.placedAt = c.placeToken(s.key, c.view.replicas(s.id.Type)), c.gen
 	}
-	n := c.view.replicas(s.id.Type)
-	p := &s.placed
-	p.s, p.sn = c.view.sets(s.key, n)
-	p.coming = c.view.next.Replicas(s.key, n)
-	p.owner = c.view.owner(p.s)
-	switch k := len(c.hist); {
-	case s.placedAt != 0 && s.placedAt+1 == c.gen && k > 1 && !c.hist[k-1].jump && (c.hist[k-1].v.Version == c.hist[k-2].v.Version || sameSets(c.hist[k-1], c.hist[k-2], s.key, n)):
-		// as it was for the view before
-	default:
-		p.fence = c.fence(s.key, n)
+	return s.placed
+}
+
+func (c *Core) placeToken(t ring.Token, n int) *placed {
+	a := &c.arcs[t>>(64-arcBits)]
+	if a.placed == nil || a.replicas != n || t < a.first || t > a.last {
+		p := &placed{coming: c.view.next.Replicas(t, n), fence: c.fence(t, n)}
+		p.s, p.sn = c.view.sets(t, n)
+		p.up = c.view.up(p.s)
+		if len(p.up) > 0 {
+			p.owner = p.up[0]
+		}
+		*a = arc{0, lastToken, n, p}
+		for _, h := range c.hist {
+			a.narrow(h.base, t)
+			a.narrow(h.next, t)
+		}
 	}
-	s.placedAt = c.gen
-	return p
+	return a.placed
+}
+
+// narrow leaves of the arc what is in t's arc of a ring.
+func (a *arc) narrow(r *ring.Ring, t ring.Token) {
+	x := r.Arc(t)
+	if x.Lo < t {
+		a.first = max(a.first, x.Lo+1)
+	}
+	if x.Hi >= t {
+		a.last = min(a.last, x.Hi)
+	}
 }
 
 func (c *Core) fence(t ring.Token, n int) uint64 {
@@ -231,8 +272,9 @@ func (c *Core) adopt(v *View) {
 	c.gen++
 	c.hist = append(c.hist, vr)
 	if len(c.hist) > maxHist {
-		c.hist = slices.Delete(c.hist, 0, len(c.hist)-maxHist)
+		c.hist = slices.Delete(c.hist, 0, len(c.hist)-maxHist/2)
 	}
+	clear(c.arcs)
 	c.emit(&Persist{View: v})
 	if f := (Epoch{Version: v.Lost}); c.floor.Less(f) {
 		c.floor = f
