@@ -460,7 +460,7 @@ func (c *Core) end(a *activation, reason string) {
 		c.send(r.member, &Released{Op: r.op, Key: a.slot.id})
 	}
 	c.emit(&Ended{Activation: a.id, Key: a.slot.id, Reason: reason})
-	if a.missed && c.inRings(a.slot) { // what is in no ring is handed over anyway
+	if a.missed && c.place(a.slot).stays { // what is in no ring is handed over anyway
 		c.startRepair(a.slot)
 	}
 	c.slots.release(a.slot)
@@ -493,25 +493,32 @@ func (c *Core) tell(a *activation, method string) {
 // reviewActivations brings the activations in line with a new placement: the same owner goes on with its epoch and the
 // new quorums, another owner's activation ends here.
 func (c *Core) reviewActivations() {
-	for _, id := range sortedKeys(c.acts) {
-		a := c.acts[id]
-		if a == nil {
-			continue
+	var ids []uint64
+	for id, a := range c.acts {
+		if p := c.place(a.slot); p.owner != c.cfg.Self || a.ending != "" || a.version != p.fence {
+			ids = append(ids, id)
 		}
-		p := c.place(a.slot)
-		if p.owner != c.cfg.Self {
-			c.reviewRound(a, p)
-			c.windDown(a, "moved")
-			continue
+	}
+	slices.Sort(ids)
+	for _, id := range ids {
+		if a := c.acts[id]; a != nil {
+			c.reviewActivation(a)
 		}
-		switch {
-		case a.ending != "":
-			c.reviewRound(a, p)
-		case a.state == preparing && a.version < p.fence:
-			c.startPrepare(a)
-		case a.state == active:
-			c.reviewRound(a, p)
-		}
+	}
+}
+
+func (c *Core) reviewActivation(a *activation) {
+	p := c.place(a.slot)
+	switch {
+	case p.owner != c.cfg.Self:
+		c.reviewRound(a, p)
+		c.windDown(a, "moved")
+	case a.ending != "":
+		c.reviewRound(a, p)
+	case a.state == preparing && a.version < p.fence:
+		c.startPrepare(a)
+	case a.state == active:
+		c.reviewRound(a, p)
 	}
 }
 

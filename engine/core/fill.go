@@ -63,7 +63,8 @@ type source struct {
 	id     string
 	from   ring.Token // all below has been answered, when not done
 	done   bool
-	passes int    // completed, in the copy stage
+	gave   bool   // in the copy stage: all that it is the one to bring
+	passes int    // completed after that
 	news   int    // entries of this pass that were new here
 	seq    uint64 // of the Pull under way, 0 if none
 	fetch  uint64 // of the Fetch under way, 0 if none
@@ -203,7 +204,7 @@ func (c *Core) reviewStep() {
 
 // restart begins another walk: for what changed since the last complete one.
 func (s *source) restart() {
-	*s = source{id: s.id, passes: s.passes, since: s.since, run: s.run}
+	*s = source{id: s.id, gave: s.gave, passes: s.passes, since: s.since, run: s.run}
 }
 
 // discardGained forgets what is left here of keys that this member is going to hold: it was not kept up to date.
@@ -306,11 +307,22 @@ func (c *Core) askSources(f *session) {
 		if busy >= limit || !c.credit() {
 			return
 		}
-		if src.seq == 0 && !src.done && c.now >= src.next {
+		if src.seq == 0 && !src.done && c.now >= src.next && !(f.mode == PullCopy && src.gave && src.passes == 0 && f.bringing()) {
 			c.askSource(f, src)
 			busy++
 		}
 	}
+}
+
+// bringing says whether sources still give what is theirs to bring: the first complete answers, which follow, are short when
+// all of that is here.
+func (f *session) bringing() bool {
+	for _, src := range f.sources {
+		if !src.gave && src.why == "" {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *Core) askSource(f *session, src *source) {
@@ -319,7 +331,11 @@ func (c *Core) askSource(f *session, src *source) {
 		return
 	}
 	src.seq, src.sent = c.nextOp(), c.now
-	c.send(src.id, &Pull{Session: f.id, Mode: f.mode, Seq: src.seq, From: src.from, Since: src.since, Run: src.run})
+	pull := &Pull{Session: f.id, Mode: f.mode, Seq: src.seq, From: src.from, Since: src.since, Run: src.run}
+	if pull.Bring = f.mode == PullCopy && !src.gave; !pull.Bring {
+		pull.Sums = c.sums(f, src)
+	}
+	c.send(src.id, pull)
 }
 
 // credit says whether the transfer rate allows another pull now.
@@ -369,17 +385,24 @@ func (c *Core) pulled(m Message, b *Pulled) {
 	}
 	src.why = ""
 	if src.from == 0 {
+		if src.run != b.Run {
+			src.since = 0 // the source went by that: what this run of it has changed is numbered anew
+		}
 		src.now, src.run = b.Now, b.Run
 	} else if src.run != b.Run { // another run of the source: what it says now does not continue the walk
 		src.since = 0
 		src.restart()
 		return
 	}
-	if b.Done {
+	switch {
+	case !b.Done:
+		src.from = b.To + 1
+	case f.mode == PullCopy && !src.gave:
+		src.gave = true
+		src.restart()
+	default:
 		src.done, src.since = true, src.now
 		src.passes++
-	} else {
-		src.from = b.To + 1
 	}
 	c.fetchWants(f)
 	c.checkSession(f)

@@ -131,7 +131,9 @@ type Pull struct {
 	From    ring.Token // first token asked for
 	Since   uint64     // only what changed after this sequence number of the source in its run Run; 0: all
 	Run     uint64
-	One     bool // only the key Key
+	Bring   bool     // only what the source is the one to bring: the answer proves nothing
+	Sums    []uint64 // what is held of the buckets from that of From on: where the source holds the same, it sends nothing
+	One     bool     // only the key Key
 	Key     Key
 }
 

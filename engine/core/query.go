@@ -173,7 +173,7 @@ func (c *Core) Left(most int) []string {
 		}
 	}
 	c.slots.ascend(0, 0, func(s *slot) bool {
-		if s.act == nil && !c.inRings(s) {
+		if s.act == nil && !c.place(s).stays {
 			out = append(out, fmt.Sprintf("%s (token %016x, not taken by all of %v)", s.id, uint64(s.key), c.place(s).s))
 		}
 		return len(out) < most
@@ -220,10 +220,11 @@ func (c *Core) Progress() (step, refill FillProgress) {
 		for _, id := range sortedKeys(f.sources) {
 			src := f.sources[id]
 			share := float64(src.from) / float64(lastToken)
-			if src.done || src.passes > 0 {
+			done := src.done || src.passes > 0
+			if done || src.gave { // what follows is a comparison
 				share = 1
 			}
-			p.Sources = append(p.Sources, SourceProgress{id, share, src.done || src.passes > 0, src.why})
+			p.Sources = append(p.Sources, SourceProgress{id, share, done, src.why})
 		}
 		return p
 	}

@@ -58,23 +58,8 @@ func (c *Core) pullable(m Message, b *Pull) Code {
 	return CodeOK
 }
 
-// needs says whether the asking member has to get a key from this one in a mode.
-func (c *Core) needs(s *slot, to string, mode PullMode) bool {
-	p := c.place(s)
-	if !slices.Contains(p.s, c.cfg.Self) {
-		return false
-	}
-	switch mode {
-	case PullRefill:
-		return slices.Contains(p.s, to)
-	case PullCopy:
-		return !slices.Contains(p.s, to) && slices.Contains(p.coming, to)
-	}
-	return slices.Contains(p.coming, to) && (!slices.Contains(p.s, to) || len(p.coming) < len(p.s))
-}
-
 // bringer names the source that sends the pages of a key along with its index entry, "" if none does: the others send
-// the entry alone.
+// the entry alone. It is the same for the keys of a bucket, so that one answer makes a bucket's sum agree.
 func (c *Core) bringer(s *slot, to string, mode PullMode) string {
 	p := c.place(s)
 	if mode == PullSwitch && slices.Contains(p.s, to) {
@@ -87,7 +72,7 @@ func (c *Core) bringer(s *slot, to string, mode PullMode) string {
 	if n == 0 {
 		return ""
 	}
-	i := int(mix(uint64(s.key)) % uint64(n))
+	i := int(mix(uint64(bucketOf(s.key))) % uint64(n))
 	for _, id := range p.up {
 		if id == to {
 			continue
@@ -141,24 +126,34 @@ func (c *Core) pullRange(to string, b *Pull, ans *Pulled) {
 	if !c.floor.IsZero() && b.From == 0 { // the floor holds for keys without a copy too
 		ans.Entries = append(ans.Entries, Entry{Meta: CopyMeta{Promised: c.floor}})
 	}
-	bytes, seen := 0, 0
-	ans.To, ans.Done = lastToken, true
-	var last ring.Token
 	unchanged := since // what has not changed since is of no interest, whoever holds it
 	if b.Mode != PullCopy && (b.Mode != PullSwitch || len(c.view.v.Next) < len(c.view.v.Base)) {
 		unchanged = 0
 	}
+	first, equal := bucketOf(b.From), c.equalBuckets(to, b)
+	bytes, seen := 0, 0
+	ans.To, ans.Done = lastToken, true
+	var last ring.Token
 	c.slots.ascend(b.From, unchanged, func(s *slot) bool {
-		if s.key != last && (bytes >= pullBytes || len(ans.Entries) >= pullEntries || seen >= pullScan) {
+		i := bucketOf(s.key) - first
+		if i < len(equal) && equal[i] {
+			return true
+		}
+		full := bytes >= pullBytes || len(ans.Entries) >= pullEntries || seen >= pullScan
+		if s.key != last && (full || len(equal) > 0 && i >= len(equal)) { // beyond the sums: the next pull brings others
 			ans.To, ans.Done = s.key-1, false
 			return false
 		}
 		last = s.key
 		seen++
-		if !c.needs(s, to, b.Mode) || s.seq <= since && c.walked(s, to) {
+		if !needs(c.place(s), c.cfg.Self, to, b.Mode) || s.seq <= since && c.walked(s, to) {
 			return true
 		}
-		e := c.entry(s, !s.stamp.IsZero() && c.bringer(s, to, b.Mode) == c.cfg.Self)
+		mine := c.bringer(s, to, b.Mode) == c.cfg.Self
+		if b.Bring && !mine {
+			return true
+		}
+		e := c.entry(s, mine && !s.stamp.IsZero())
 		bytes += entryOverhead + pageBytes(e.Pages)
 		ans.Entries = append(ans.Entries, e)
 		return true

@@ -81,12 +81,6 @@ func (c *Core) tickSweep() {
 	c.flushOffers()
 }
 
-func (c *Core) inRings(s *slot) bool {
-	p := c.place(s)
-	return slices.Contains(p.s, c.cfg.Self) || slices.Contains(p.coming, c.cfg.Self) ||
-		c.view.target != c.view.next && slices.Contains(c.view.target.Replicas(s.key, c.view.replicas(s.id.Type)), c.cfg.Self)
-}
-
 // returned notes who came back between two views, or has filled what it lost. What they missed is offered to them in the
 // walk that follows.
 func (c *Core) returned(old, v *View) {
@@ -138,7 +132,7 @@ func (c *Core) sweepRepair(s *slot) {
 func (c *Core) sweepSlot(s *slot) int {
 	p := c.place(s)
 	switch {
-	case !c.inRings(s):
+	case !p.stays:
 		c.sweep.orphans++
 		if s.stamp.IsZero() {
 			c.drop(s)
@@ -226,7 +220,7 @@ func (c *Core) reoffer() {
 	for _, k := range sortedOffers(c.sweep.open) {
 		s := c.sweep.open[k]
 		if s.offer == nil || s.offer.stamp != s.stamp || s.offer.fence != c.place(s).fence || s.offer.stale(c, s) {
-			c.closeOffer(s)
+			c.abandon(s)
 			continue
 		}
 		if c.now-s.offer.sent >= offerAgain {
@@ -247,7 +241,7 @@ func (o *offer) stale(c *Core, s *slot) bool {
 	case o.purge:
 		return s.act != nil
 	}
-	return c.inRings(s)
+	return c.place(s).stays
 }
 
 func sortedOffers(m map[Key]*slot) []Key {
@@ -257,6 +251,15 @@ func sortedOffers(m map[Key]*slot) []Key {
 	}
 	slices.SortFunc(out, func(a, b Key) int { return compareSlots(m[a], m[b]) })
 	return out
+}
+
+// abandon ends an offer that does not hold any more. A repair goes on by the sets of now.
+func (c *Core) abandon(s *slot) {
+	o := s.offer
+	c.closeOffer(s)
+	if o != nil && o.repair && o.stamp == s.stamp && !o.stale(c, s) && c.place(s).stays {
+		c.startRepair(s)
+	}
 }
 
 func (c *Core) closeOffer(s *slot) {
@@ -367,7 +370,7 @@ func (c *Core) checkOffer(s *slot) {
 		c.purgeAll(s, p)
 		return
 	}
-	if some && !c.inRings(s) {
+	if some && !p.stays {
 		c.closeOffer(s)
 		c.drop(s)
 	}

@@ -7,27 +7,27 @@ import (
 	"chainmail/ring"
 )
 
-// slot is what this member knows of one key: its copy, and its activation if one runs here.
+// slot is what this member knows of one key: its copy, and its activation if one runs here. What walks over all keys look at
+// comes first: most of their time is that of the memory.
 type slot struct {
-	key ring.Token // token, first for locality
-	id  Key
+	key      ring.Token // token, first for locality
+	placed   *placed    // shared with the other keys of the arc
+	placedAt uint64     // generation of views that placed was found for; 0: never
+	seq      uint64     // of the last change of the copy, in this run
+	id       Key
+
+	stamp Stamp
+	act   *activation
+	offer *offer
+	want  *want // newer state that some source has and that is not here yet
 
 	promised Epoch
-	stamp    Stamp
 	pages    []Page // sorted by name
-	seq      uint64 // of the last change of the copy, in this run
 	indexed  bool
-
-	act *activation
-
-	placed   *placed // shared with the other keys of the arc
-	placedAt uint64  // generation of views that placed was found for; 0: never
 
 	// one holds the sources that answered for this key alone, within the fill session oneOf.
 	one   []string
 	oneOf uint64
-	want  *want // newer state that some source has and that is not here yet
-	offer *offer
 }
 
 func (s *slot) hasCopy() bool { return !s.promised.IsZero() || !s.stamp.IsZero() }

@@ -28,6 +28,7 @@ type placed struct {
 	coming []string // Next's set in any stage
 	up     []string // members of s that are neither down nor refilling
 	owner  string   // the first of them, "" if there is none
+	stays  bool     // this member is in a set from here to the end of the chain
 	fence  uint64   // the last version at which s, sn or an incarnation in them changed
 }
 
@@ -199,13 +200,20 @@ func (c *Core) placeToken(t ring.Token, n int) *placed {
 		if len(p.up) > 0 {
 			p.owner = p.up[0]
 		}
+		p.stays = c.inRings(p, t, n)
 		*a = arc{0, lastToken, n, p}
 		for _, h := range c.hist {
 			a.narrow(h.base, t)
 			a.narrow(h.next, t)
 		}
+		a.narrow(c.view.target, t)
 	}
 	return a.placed
+}
+
+func (c *Core) inRings(p *placed, t ring.Token, n int) bool {
+	return slices.Contains(p.s, c.cfg.Self) || slices.Contains(p.coming, c.cfg.Self) ||
+		c.view.target != c.view.next && slices.Contains(c.view.target.Replicas(t, n), c.cfg.Self)
 }
 
 // narrow leaves of the arc what is in t's arc of a ring.

@@ -174,6 +174,8 @@ func (c *coder) bulk(b core.Body) {
 		c.u64((*uint64)(&b.From))
 		c.u64(&b.Since)
 		c.u64(&b.Run)
+		c.flag(&b.Bring)
+		c.sums(&b.Sums)
 		c.flag(&b.One)
 		if b.One {
 			c.key(&b.Key)

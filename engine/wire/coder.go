@@ -365,6 +365,17 @@ func (c *coder) entries(es *[]core.Entry) {
 	}
 }
 
+// sums are small only where nothing is held.
+func (c *coder) sums(xs *[]uint64) {
+	n := c.size(len(*xs), 1)
+	if c.dec && n > 0 {
+		*xs = make([]uint64, n)
+	}
+	for i := 0; i < n && c.err == nil; i++ {
+		c.uv(&(*xs)[i])
+	}
+}
+
 func (c *coder) keys(ks *[]core.Key) {
 	n := c.size(len(*ks), 2)
 	if c.dec && n > 0 {

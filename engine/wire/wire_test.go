@@ -38,7 +38,7 @@ func samples() []core.Message {
 		&core.Accepted{Op: 1, Key: k, Code: core.CodeNeedFull, Promised: e},
 		&core.Confirm{Op: 1, Key: k, Epoch: e},
 		&core.Confirmed{Op: 1, Key: k, Code: core.CodeRefused, Promised: e},
-		&core.Pull{Session: 6, Mode: core.PullCopy, Seq: 2, From: 5, Since: 4, Run: 3, One: true, Key: k},
+		&core.Pull{Session: 6, Mode: core.PullCopy, Seq: 2, From: 5, Since: 4, Run: 3, Bring: true, Sums: []uint64{0, 1 << 63}, One: true, Key: k},
 		&core.Pulled{Session: 6, Mode: core.PullSwitch, Seq: 2, Code: core.CodeOK, Empty: true, From: 5, To: 6, Done: true, One: true, Key: k, Now: 8, Run: 3, Entries: entries},
 		&core.Fetch{Session: 6, Seq: 2, Keys: []core.Key{k}},
 		&core.Fetched{Session: 6, Seq: 2, Entries: entries, Rest: []core.Key{k}},
