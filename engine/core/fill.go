@@ -448,8 +448,11 @@ func (c *Core) absorb(f *session, from string, e Entry) {
 	}
 	c.fill.credit -= int64(entryOverhead + pageBytes(e.Pages))
 	s := c.slot(e.Key)
-	c.promise(s, e.Meta.Promised)
-	if !s.stamp.Less(e.Meta.Stamp) {
+	newer := s.stamp.Less(e.Meta.Stamp)
+	if !newer || !e.Has {
+		c.promise(s, e.Meta.Promised)
+	}
+	if !newer {
 		return
 	}
 	if src := f.sources[from]; src != nil {
@@ -483,7 +486,7 @@ func (c *Core) raiseFloor(e Epoch) {
 		return
 	}
 	c.floor = e
-	c.emit(&Persist{Puts: []Put{{Key: floorMark, Meta: CopyMeta{Promised: e}}}})
+	c.put(Put{Key: floorMark, Meta: CopyMeta{Promised: e}})
 }
 
 // fetchWants fetches the states that the walk has shown to be missing once enough sources have passed the key: until
@@ -584,7 +587,7 @@ func (c *Core) checkSession(f *session) {
 		f.done, f.any = true, true
 		if f.mode == PullSwitch {
 			c.fill.mark = f.id
-			c.emit(&Persist{Puts: []Put{{Key: filledMark, Meta: CopyMeta{Promised: Epoch{Version: f.id}}}}})
+			c.put(Put{Key: filledMark, Meta: CopyMeta{Promised: Epoch{Version: f.id}}})
 		}
 		c.fill.reported[ReportFilled], c.fill.reported[ReportRefilled] = 0, 0
 	}
