@@ -18,7 +18,7 @@ var (
 const (
 	pullTimeout  = 1000 * ms // a source that has not answered is asked again
 	pullAgain    = 30 * ms   // pause before a source that was not ready is asked again
-	passAgain    = 250 * ms  // pause before another pass of the copy stage, when the last one brought little
+	passAgain    = 250 * ms  // pause between two passes of the copy stage
 	reportAgain  = 1000 * ms
 	oneAgain     = 20 * ms
 	fetchKeys    = 256  // keys of one Fetch
@@ -647,12 +647,9 @@ func (c *Core) checkCopied(f *session) {
 	for _, id := range sortedKeys(f.sources) {
 		src := f.sources[id]
 		if src.done {
-			little := src.news <= smallDelta
-			ready = ready && (little || src.passes >= maxPasses)
+			ready = ready && (src.news <= smallDelta || src.passes >= maxPasses)
 			src.restart()
-			if little {
-				src.next = c.now + passAgain
-			}
+			src.next = c.now + passAgain
 		}
 	}
 	if f.copied = f.copied || ready; f.copied {
