@@ -66,6 +66,7 @@ type Core struct {
 	run    uint64 // which run of the member this is: no other has this number
 	now    Time
 	out    []Effect
+	given  int    // how many effects at the beginning of out are of earlier steps
 	ops    uint64 // last operation number, also for activations and requests
 	number uint64 // last epoch number
 
@@ -144,6 +145,7 @@ func firstOp(run uint64) uint64 { return run >> opShift << opShift }
 // Step takes one input at an instant and appends the effects to out.
 func (c *Core) Step(now Time, in Input, out []Effect) []Effect {
 	c.now = max(c.now, now)
+	c.given = len(out)
 	c.out = append(out, c.out...)
 	switch in := in.(type) {
 	case *Recv:

@@ -3,7 +3,7 @@
 // simulator drives exactly what runs in production.
 //
 // For each key a Core is a replica (promise, accept, confirm: receive.go), the owner (activation.go, round.go), a
-// source and a receiver of copies (source.go, fill.go), and the one who hands over and drops what it need not hold
+// source and a receiver of copies (source.go, fill.go, sums.go), and the one who hands over and drops what it need not hold
 // (sweep.go). view.go derives replica sets, owners and version fences from the placement; route.go takes callers'
 // messages to the owner and waits for the answer.
 //

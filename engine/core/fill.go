@@ -18,7 +18,7 @@ var (
 const (
 	pullTimeout  = 1000 * ms // a source that has not answered is asked again
 	pullAgain    = 30 * ms   // pause before a source that was not ready is asked again
-	passAgain    = 250 * ms  // pause before another pass of the copy stage, when the last one brought little
+	passAgain    = 250 * ms  // pause between two passes of the copy stage
 	reportAgain  = 1000 * ms
 	oneAgain     = 20 * ms
 	fetchKeys    = 256  // keys of one Fetch
@@ -448,8 +448,11 @@ func (c *Core) absorb(f *session, from string, e Entry) {
 	}
 	c.fill.credit -= int64(entryOverhead + pageBytes(e.Pages))
 	s := c.slot(e.Key)
-	c.promise(s, e.Meta.Promised)
-	if !s.stamp.Less(e.Meta.Stamp) {
+	newer := s.stamp.Less(e.Meta.Stamp)
+	if !newer || !e.Has {
+		c.promise(s, e.Meta.Promised)
+	}
+	if !newer {
 		return
 	}
 	if src := f.sources[from]; src != nil {
@@ -483,7 +486,7 @@ func (c *Core) raiseFloor(e Epoch) {
 		return
 	}
 	c.floor = e
-	c.emit(&Persist{Puts: []Put{{Key: floorMark, Meta: CopyMeta{Promised: e}}}})
+	c.put(Put{Key: floorMark, Meta: CopyMeta{Promised: e}})
 }
 
 // fetchWants fetches the states that the walk has shown to be missing once enough sources have passed the key: until
@@ -584,7 +587,7 @@ func (c *Core) checkSession(f *session) {
 		f.done, f.any = true, true
 		if f.mode == PullSwitch {
 			c.fill.mark = f.id
-			c.emit(&Persist{Puts: []Put{{Key: filledMark, Meta: CopyMeta{Promised: Epoch{Version: f.id}}}}})
+			c.put(Put{Key: filledMark, Meta: CopyMeta{Promised: Epoch{Version: f.id}}})
 		}
 		c.fill.reported[ReportFilled], c.fill.reported[ReportRefilled] = 0, 0
 	}
@@ -644,12 +647,9 @@ func (c *Core) checkCopied(f *session) {
 	for _, id := range sortedKeys(f.sources) {
 		src := f.sources[id]
 		if src.done {
-			little := src.news <= smallDelta
-			ready = ready && (little || src.passes >= maxPasses)
+			ready = ready && (src.news <= smallDelta || src.passes >= maxPasses)
 			src.restart()
-			if little {
-				src.next = c.now + passAgain
-			}
+			src.next = c.now + passAgain
 		}
 	}
 	if f.copied = f.copied || ready; f.copied {

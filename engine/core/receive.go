@@ -158,7 +158,7 @@ func (c *Core) acceptCommit(s *slot, b *Accept) Code {
 		s.promised = b.Stamp.Epoch
 	}
 	c.touch(s)
-	c.emit(&Persist{Puts: []Put{{Key: s.id, Meta: CopyMeta{s.promised, s.stamp}, Pages: b.Pages, Removed: b.Removed}}})
+	c.put(Put{Key: s.id, Meta: CopyMeta{s.promised, s.stamp}, Pages: b.Pages, Removed: b.Removed})
 	return CodeOK
 }
 

@@ -165,6 +165,17 @@ func (c *Core) slot(k Key) *slot {
 	return c.slots.get(k, ring.KeyToken(ring.HashV1, k.Type, k.Name))
 }
 
+// put has one record made durable, together with those that directly precede it.
+func (c *Core) put(x Put) {
+	if n := len(c.out); n > c.given {
+		if p, ok := c.out[n-1].(*Persist); ok && p.View == nil {
+			p.Puts = append(p.Puts, x)
+			return
+		}
+	}
+	c.emit(&Persist{Puts: []Put{x}})
+}
+
 // promise raises a slot's promise; the caller checks that it may.
 func (c *Core) promise(s *slot, e Epoch) {
 	if !s.promised.Less(e) {
@@ -172,7 +183,7 @@ func (c *Core) promise(s *slot, e Epoch) {
 	}
 	s.promised = e
 	c.touch(s)
-	c.emit(&Persist{Puts: []Put{{Key: s.id, Meta: CopyMeta{s.promised, s.stamp}}}})
+	c.put(Put{Key: s.id, Meta: CopyMeta{s.promised, s.stamp}})
 }
 
 // install replaces the whole copy by a newer one.
@@ -185,14 +196,14 @@ func (c *Core) install(s *slot, promised Epoch, stamp Stamp, pages []Page) {
 	}
 	s.stamp, s.pages = stamp, pages
 	c.touch(s)
-	c.emit(&Persist{Puts: []Put{{Key: s.id, Meta: CopyMeta{s.promised, s.stamp}, Full: true, Pages: pages}}})
+	c.put(Put{Key: s.id, Meta: CopyMeta{s.promised, s.stamp}, Full: true, Pages: pages})
 }
 
 // discard forgets the state of a copy and keeps its promise.
 func (c *Core) discard(s *slot) {
 	s.stamp, s.pages = Stamp{}, nil
 	c.touch(s)
-	c.emit(&Persist{Puts: []Put{{Key: s.id, Meta: CopyMeta{Promised: s.promised}, Full: true, Drop: s.promised.IsZero()}}})
+	c.put(Put{Key: s.id, Meta: CopyMeta{Promised: s.promised}, Full: true, Drop: s.promised.IsZero()})
 	c.slots.release(s)
 }
 
@@ -200,6 +211,6 @@ func (c *Core) discard(s *slot) {
 func (c *Core) drop(s *slot) {
 	s.promised, s.stamp, s.pages, s.offer = Epoch{}, Stamp{}, nil, nil
 	c.touch(s)
-	c.emit(&Persist{Puts: []Put{{Key: s.id, Drop: true}}})
+	c.put(Put{Key: s.id, Drop: true})
 	c.slots.release(s)
 }

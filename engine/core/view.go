@@ -18,6 +18,8 @@ type viewRings struct {
 	jump bool
 	// sameRuns says that all members are of the same incarnations as in the view before.
 	sameRuns bool
+	// alike is the replica count of all types, 0 if they differ.
+	alike int
 	// lastType has lastN replicas: most questions in a row are about keys of one type.
 	lastType string
 	lastN    int
@@ -73,6 +75,9 @@ func newViewRings(v *View, old *viewRings, self string) (*viewRings, error) {
 		}
 	}
 	vr.self, _ = v.Member(self)
+	if ns := v.counts(); len(ns) == 1 {
+		vr.alike = ns[0]
+	}
 	return vr, nil
 }
 
@@ -86,6 +91,9 @@ func (v *View) replicas(typ string) int {
 
 // replicas gives the replica count of an actor type.
 func (vr *viewRings) replicas(typ string) int {
+	if vr.alike > 0 {
+		return vr.alike
+	}
 	if vr.lastN == 0 || vr.lastType != typ {
 		vr.lastType, vr.lastN = typ, vr.v.replicas(typ)
 	}
@@ -182,6 +190,12 @@ type arc struct {
 	first, last ring.Token
 	replicas    int
 	placed      *placed
+}
+
+// ownedAs says whether the sets that count, the owners and the fences of all keys are those of the view before.
+func (vr *viewRings) ownedAs(old *viewRings) bool {
+	return !vr.jump && vr.sameRuns && vr.base == old.base && vr.v.Stage != Switch && old.v.Stage != Switch &&
+		maps.Equal(vr.v.Replicas, old.v.Replicas) && slices.Equal(vr.v.Members, old.v.Members)
 }
 
 // place says where a slot's key is now.
@@ -318,7 +332,8 @@ func (c *Core) adopt(v *View) {
 	c.view = vr
 	c.gen++
 	c.hist = append(c.hist, vr)
-	if len(c.hist) > maxHist {
+	trimmed := len(c.hist) > maxHist
+	if trimmed {
 		c.hist = slices.Delete(c.hist, 0, len(c.hist)-maxHist/2)
 	}
 	clear(c.arcs)
@@ -327,7 +342,9 @@ func (c *Core) adopt(v *View) {
 		c.floor = f
 	}
 	c.reviewFill(old)
-	c.reviewActivations()
+	if trimmed || old == nil || !vr.ownedAs(old) {
+		c.reviewActivations()
+	}
 	c.reviewCalls()
 	c.sweep.restart()
 	c.unpark()

@@ -113,6 +113,7 @@ func (h *host) tear() {
 	for _, e := range h.unsynced {
 		if p, ok := e.(*core.Persist); ok {
 			if !h.s.chance(0.7) {
+				h.persist(&core.Persist{Puts: p.Puts[:h.s.rand.IntN(len(p.Puts)+1)]})
 				break
 			}
 			h.persist(p)

@@ -14,6 +14,7 @@
 //	page   = flags (1: its stamp is that of the commit or copy around it), string name, [stamp], sum (4), bytes data
 //	meta   = flags (1: promised is the stamp's epoch, 2: no stamp), [stamp], [epoch promised]
 //	entry  = key, meta, bool has, [list of pages]
+//	sum    = uv
 //	result = code (1), app code (2), string text, bytes body, stamp, word owner, uv version
 //
 // The bodies follow the order of the fields in engine/core/message.go; codec.go writes each once for both directions. A
