@@ -305,7 +305,7 @@ func (c *coder) replicas(m *map[string]int) {
 	n := c.size(len(*m), 2)
 	if !c.dec {
 		for _, k := range slices.Sorted(maps.Keys(*m)) {
-			v := (*m)[k]
+			v := (*m)[k] + 1 // core.Pinned is -1
 			c.str(&k, maxName)
 			c.num(&v, maxCount)
 		}
@@ -322,6 +322,6 @@ func (c *coder) replicas(m *map[string]int) {
 			c.fail(ErrCorrupt)
 		}
 		last = k
-		(*m)[k] = v
+		(*m)[k] = v - 1
 	}
 }
