@@ -18,7 +18,7 @@ type viewRings struct {
 	jump bool
 	// sameRuns says that all members are of the same incarnations as in the view before.
 	sameRuns bool
-	// alike is the replica count of all types, 0 if they differ.
+	// alike is the replica count of all types, 0 if they differ or some are pinned.
 	alike int
 	// lastType has lastN replicas: most questions in a row are about keys of one type.
 	lastType string
@@ -75,7 +75,7 @@ func newViewRings(v *View, old *viewRings, self string) (*viewRings, error) {
 		}
 	}
 	vr.self, _ = v.Member(self)
-	if ns := v.counts(); len(ns) == 1 {
+	if ns := v.counts(); len(ns) == 1 && !v.pins() {
 		vr.alike = ns[0]
 	}
 	return vr, nil
@@ -110,6 +110,16 @@ func (v *View) counts() []int {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// pins says whether some type is pinned.
+func (v *View) pins() bool {
+	for _, n := range v.Replicas {
+		if n == Pinned {
+			return true
+		}
+	}
+	return false
 }
 
 // sets gives the replica sets of a token whose quorums count.
