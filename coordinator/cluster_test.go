@@ -33,11 +33,15 @@ type cluster struct {
 	t       *testing.T
 	net     *network
 	ctx     context.Context
+	beat    time.Duration // of all members, unless a test sets another
+	look    time.Duration // how often conditions are looked at
+	patient time.Duration // how long they are waited for
 	members map[string]*member
 
 	mu      sync.Mutex
 	digests map[string]uint64 // by cluster and revision
 	forked  string
+	mayFork bool // the test looks at forked itself
 }
 
 // member is a coordinator with what the engine does around it: it registers, and reports what it is waited for.
@@ -53,13 +57,20 @@ type member struct {
 	once sync.Once
 
 	mu     sync.Mutex
-	silent bool // reports nothing
+	silent bool          // reports nothing
+	slow   time.Duration // how long it takes for what it reports
+	began  time.Time     // when it began with what it is waited for
+	at     membership.Report
 }
 
 func newCluster(t *testing.T) *cluster {
 	t.Parallel()
-	c := &cluster{t: t, net: newNetwork(), members: map[string]*member{}, digests: map[string]uint64{}}
-	ctx, done := context.WithTimeout(context.Background(), 2*patience)
+	return makeCluster(t, testHeartbeat, 2*time.Millisecond, patience, 2*patience)
+}
+
+func makeCluster(t *testing.T, beat, look, patient, life time.Duration) *cluster {
+	c := &cluster{t: t, net: newNetwork(), beat: beat, look: look, patient: patient, members: map[string]*member{}, digests: map[string]uint64{}}
+	ctx, done := context.WithTimeout(context.Background(), life)
 	c.ctx = ctx
 	t.Cleanup(func() {
 		var wg sync.WaitGroup
@@ -69,7 +80,7 @@ func newCluster(t *testing.T) *cluster {
 		wg.Wait()
 		c.net.calls.Wait()
 		done()
-		if c.forked != "" {
+		if c.forked != "" && !c.mayFork {
 			t.Error(c.forked)
 		}
 	})
@@ -97,8 +108,8 @@ func voters(ids ...string) map[string]string {
 // open starts a coordinator alone.
 func (c *cluster) open(id string, set func(*Config)) (*Coordinator, *host, Config, error) {
 	h := c.net.host(addrOf(id))
-	cfg := Config{Self: membership.Member{ID: id, Address: addrOf(id), Weight: 1}, Streams: h, Requests: h, ClusterName: "test", Heartbeat: testHeartbeat,
-		DownAfter: 2 * testHeartbeat, RetryInterval: testHeartbeat, Ring: ring.Params{Hash: ring.HashV1, VNodes: 8}}
+	cfg := Config{Self: membership.Member{ID: id, Address: addrOf(id), Weight: 1}, Streams: h, Requests: h, ClusterName: "test", Heartbeat: c.beat,
+		DownAfter: 2 * c.beat, RetryInterval: c.beat, Ring: ring.Params{Hash: ring.HashV1, VNodes: 8}}
 	if testing.Verbose() {
 		cfg.Logger = hclog.New(&hclog.LoggerOptions{Name: id, Level: hclog.Info})
 	}
@@ -168,7 +179,7 @@ func (c *cluster) join(ids ...string) {
 func (m *member) live(ctx context.Context) {
 	w := m.Watch()
 	defer w.Close()
-	again := time.NewTicker(testHeartbeat / 2)
+	again := time.NewTicker(m.c.beat / 2)
 	defer again.Stop()
 	for {
 		select {
@@ -179,7 +190,7 @@ func (m *member) live(ctx context.Context) {
 			return
 		}
 		p := m.Placement()
-		try, done := context.WithTimeout(ctx, 5*testHeartbeat)
+		try, done := context.WithTimeout(ctx, 5*m.c.beat)
 		if self, ok := p.Member(m.id); p.ClusterID != "" && (!ok || self.Incarnation != m.inc) {
 			m.Register(try, m.inc)
 		}
@@ -196,6 +207,12 @@ func (m *member) setSilent(on bool) {
 	m.silent = on
 }
 
+func (m *member) setSlow(d time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.slow = d
+}
+
 func (m *member) waitedFor(p *membership.Placement) membership.What {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -203,7 +220,13 @@ func (m *member) waitedFor(p *membership.Placement) membership.What {
 		return 0
 	}
 	for _, w := range membership.Waiting(p) {
-		if w.Member == m.id {
+		if w.Member != m.id {
+			continue
+		}
+		if at := (membership.Report{Step: p.Step, What: w.What}); m.at != at {
+			m.at, m.began = at, time.Now()
+		}
+		if time.Since(m.began) >= m.slow {
 			return w.What
 		}
 	}
@@ -240,8 +263,8 @@ func (c *cluster) note(id string, p *membership.Placement) {
 // eventually waits for a condition.
 func (c *cluster) eventually(what string, ok func() bool) {
 	c.t.Helper()
-	end := time.Now().Add(patience)
-	tick := time.NewTicker(2 * time.Millisecond)
+	end := time.Now().Add(c.patient)
+	tick := time.NewTicker(c.look)
 	defer tick.Stop()
 	for !ok() {
 		if time.Now().After(end) {
@@ -249,7 +272,7 @@ func (c *cluster) eventually(what string, ok func() bool) {
 				s := m.Status()
 				c.t.Logf("%s: %s, leader %q, servers %v, %s", id, s.State, s.LeaderID, s.Servers, m.Placement())
 			}
-			c.t.Fatalf("%s: not within %s", what, patience)
+			c.t.Fatalf("%s: not within %s", what, c.patient)
 		}
 		<-tick.C
 	}
