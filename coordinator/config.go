@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
 
 	"chainmail/coordinator/membership"
 	"chainmail/ring"
@@ -50,6 +51,8 @@ type Config struct {
 	SnapshotThreshold uint64
 	TrailingLogs      uint64
 	Logger            hclog.Logger
+
+	carry func(*raft.NetworkTransport) raft.Transport // for tests: another way for Raft's messages
 }
 
 const (

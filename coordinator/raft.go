@@ -126,7 +126,11 @@ func (c *Coordinator) startRaft() error {
 	if !has && c.formedBefore() {
 		return fmt.Errorf("member %s, data directory %s: %w; give it a new id and an empty directory, and let it join", c.cfg.Self.ID, c.cfg.DataDir, ErrWiped)
 	}
-	r, err := raft.NewRaft(cfg, c.fsm, c.stores.log, c.stores.stable, c.stores.snaps, serialTransport{c.netTransport})
+	var carrier raft.Transport = serialTransport{c.netTransport}
+	if c.cfg.carry != nil {
+		carrier = c.cfg.carry(c.netTransport)
+	}
+	r, err := raft.NewRaft(cfg, c.fsm, c.stores.log, c.stores.stable, c.stores.snaps, carrier)
 	if err != nil {
 		return err
 	}

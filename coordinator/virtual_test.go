@@ -344,7 +344,7 @@ func TestVirtualPause(t *testing.T) {
 		c.eventually("d has reported", func() bool { return len(membership.Waiting(c.leaderPlacement())) == 0 })
 		at := c.leaderPlacement().Version
 		for range 3 {
-			c.pass(time.Duration(r.Int64N(int64(10*time.Minute))))
+			c.pass(time.Duration(r.Int64N(int64(10 * time.Minute))))
 			l := c.leader()
 			c.net.isolate(addrOf(l.id))
 			c.leaderOfRest(l.id)
