@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,7 +26,7 @@ func (n *Node) follow() {
 	for {
 		select {
 		case p := <-w.C():
-			n.place(p)
+			n.place(last, p)
 			n.events.compare(last, p)
 			last = p
 			// Placements from before this run list another one, or none. A member whose joining was aborted stays as a
@@ -42,7 +43,8 @@ func (n *Node) follow() {
 	}
 }
 
-func (n *Node) place(p *membership.Placement) {
+// place tells the parts of a new placement; last is the one before it, nil at first.
+func (n *Node) place(last, p *membership.Placement) {
 	places := maps.Clone(*n.places.Load()) // who has gone may still wait for answers
 	for _, m := range p.Members {
 		places[m.ID] = m.Address
@@ -50,8 +52,8 @@ func (n *Node) place(p *membership.Placement) {
 	n.places.Store(&places)
 	n.sendEarly()
 	id := transport.Identity{ClusterID: p.ClusterID, Member: n.id, Incarnation: n.inc, Version: p.Version}
-	if old := n.identity.Load(); old.Version == id.Version {
-		id.RingDigest = old.RingDigest
+	if last != nil && last.Ring == p.Ring && slices.Equal(last.Base, p.Base) && slices.Equal(last.Next, p.Next) {
+		id.RingDigest = n.identity.Load().RingDigest // a ring takes some milliseconds
 	} else {
 		id.RingDigest = ringDigest(p)
 	}

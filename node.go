@@ -32,6 +32,7 @@ import (
 //	declare     Start       being done, or Close       Close
 //	countPins   Start       Close                      Close
 //	depart      follow      Close, or being let go     Close
+//	guard       Start       Close, or a failure        Close
 //	and those of transport, coordinator and engine     Close
 type Node struct {
 	cfg     Config
@@ -59,6 +60,7 @@ type Node struct {
 	declared   chan struct{} // closed when all members know the types' replica counts
 	undeclared error         // set before declared is closed: another count is in use
 
+	failed      chan struct{} // closed when this member cannot go on
 	removed     chan struct{} // closed when the cluster has let this member go
 	banned      error         // set before removed is closed: this incarnation was refused
 	departing   atomic.Bool
@@ -77,7 +79,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, id: id, log: cfg.Logger, ready: make(chan struct{}), removed: make(chan struct{}), declared: make(chan struct{}), started: time.Now()}
+	n := &Node{cfg: cfg, id: id, log: cfg.Logger, ready: make(chan struct{}), failed: make(chan struct{}), removed: make(chan struct{}), declared: make(chan struct{}), started: time.Now()}
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	n.events.init()
 	n.identity.Store(&transport.Identity{Member: id})
@@ -91,6 +93,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.wg.Go(n.register)
 	n.wg.Go(n.declare)
 	n.wg.Go(n.countPins)
+	n.wg.Go(n.guard)
 	if cfg.Dev {
 		if err := n.coord.Bootstrap(map[string]string{n.id: n.addr}, true); err != nil {
 			n.Close()
@@ -256,8 +259,26 @@ func (n *Node) Removed() <-chan struct{} { return n.removed }
 // before: ErrRemoved; nil otherwise.
 func (n *Node) RemovedError() error { return n.banned }
 
-// Failed is closed when the store has failed: the member must be closed. Err says why.
-func (n *Node) Failed() <-chan struct{} { return n.engine.Failed() }
+// guard stops a member that must not go on: its store has failed, or its placement is not the one of the others.
+func (n *Node) guard() {
+	select {
+	case <-n.engine.Failed():
+		close(n.failed)
+	case <-n.coord.Failed():
+		close(n.failed)
+		go n.Close() // it waits for this one. A wrong placement sends calls and copies to the wrong members
+	case <-n.ctx.Done():
+	}
+}
+
+// Failed is closed when this member cannot go on, because its store has failed or its placement is another than that of
+// the other members: it must be closed. Err says why.
+func (n *Node) Failed() <-chan struct{} { return n.failed }
 
 // Err is described at Failed.
-func (n *Node) Err() error { return n.engine.Err() }
+func (n *Node) Err() error {
+	if err := n.engine.Err(); err != nil {
+		return err
+	}
+	return n.coord.Err()
+}

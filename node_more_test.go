@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"chainmail/actor"
+	"chainmail/coordinator"
+	"chainmail/coordinator/membership"
 	"chainmail/engine/core"
 )
 
@@ -191,5 +193,44 @@ func TestLeaveNamesWhatIsLeft(t *testing.T) {
 	}
 	if err := nodes[2].Leave(ctx); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestOddPlacement spoils the placement of one member of three: it shows another ring in its handshakes at once, and stops
+// itself soon; the others serve on.
+func TestOddPlacement(t *testing.T) {
+	nodes := cluster(t, 3, nil)
+	odd, rest := nodes[1], []*Node{nodes[0], nodes[2]}
+	if _, err := odd.Counter().Add(limit(t, 5*time.Second), "visits", 1); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := odd.identity.Load(), rest[0].identity.Load(); a.Version != b.Version || a.RingDigest != b.RingDigest || a.RingDigest == 0 {
+		t.Fatalf("equal placements, and the handshakes say %+v and %+v", a, b)
+	}
+	odd.Coordinator().Corrupt(func(p *membership.Placement) { p.Base, p.Next = p.Base[:2], p.Base[:2] })
+	select {
+	case <-odd.Failed():
+	case <-limit(t, 15*time.Second).Done():
+		t.Fatal("a member with another placement goes on")
+	}
+	if err := odd.Err(); !errors.Is(err, coordinator.ErrDiverged) {
+		t.Errorf("it stopped with %v", err)
+	}
+	if a, b := odd.identity.Load(), rest[0].identity.Load(); a.Version != b.Version || a.RingDigest == b.RingDigest {
+		t.Errorf("another ring at the same version, and the handshakes say %+v and %+v", a, b)
+	}
+	if err := odd.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := odd.Counter().Add(limit(t, 5*time.Second), "visits", 1); err == nil {
+		t.Error("a member that has stopped itself goes on serving")
+	}
+	for _, n := range rest {
+		if _, err := n.Counter().Add(limit(t, 15*time.Second), "visits", 1); err != nil {
+			t.Errorf("%s does not go on: %v", n.ID(), err)
+		}
+		if n.Err() != nil {
+			t.Errorf("%s has stopped too: %v", n.ID(), n.Err())
+		}
 	}
 }

@@ -75,6 +75,9 @@ func makeCluster(t *testing.T, beat, look, patient, life time.Duration) *cluster
 	t.Cleanup(func() {
 		var wg sync.WaitGroup
 		for _, m := range c.members {
+			if err := m.Err(); err != nil && !c.mayFork {
+				t.Error(err)
+			}
 			wg.Go(m.close)
 		}
 		wg.Wait()

@@ -19,6 +19,7 @@ import (
 //	leader loop         Open        Close                 Close
 //	join loop           Open        Close, or success     Close
 //	observations        Open        Close                 Close
+//	comparison          Open        Close, or a failure   Close
 type Coordinator struct {
 	cfg    Config
 	log    hclog.Logger
@@ -41,6 +42,11 @@ type Coordinator struct {
 	askMu  sync.Mutex               // held when ctx ends
 	asking sync.WaitGroup           // those who wait for an answer of Raft
 
+	suspect  chan uint64 // capacity 1: a revision at which another member has another placement
+	failOnce sync.Once
+	failed   chan struct{}
+	failure  error // set before failed is closed
+
 	closeOnce sync.Once
 	closeErr  error
 }
@@ -51,7 +57,8 @@ func Open(cfg Config) (*Coordinator, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	c := &Coordinator{cfg: cfg, log: cfg.Logger.Named("coordinator"), fsm: newFSM(), nudge: make(chan struct{}, 1)}
+	c := &Coordinator{cfg: cfg, log: cfg.Logger.Named("coordinator"), fsm: newFSM(), nudge: make(chan struct{}, 1),
+		suspect: make(chan uint64, 1), failed: make(chan struct{})}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	var err error
 	if c.stores, err = openStores(cfg.DataDir, c.log); err != nil {
@@ -66,6 +73,7 @@ func Open(cfg Config) (*Coordinator, error) {
 	}
 	c.health.init(c)
 	c.wg.Go(c.lead)
+	c.wg.Go(c.compare)
 	if !c.hadState && (len(cfg.RetryJoin) > 0 || cfg.BootstrapExpect > 0) {
 		c.wg.Go(c.findCluster)
 	}

@@ -17,6 +17,7 @@ var (
 	ErrWrongCluster   = errors.New("another cluster")
 	ErrClosed         = errors.New("coordinator is closed")
 	ErrRefused        = errors.New("refused")
+	ErrDiverged       = errors.New("the placement is another than the other members'")
 	ErrRemoved        = errors.New("this incarnation was removed from the cluster")
 )
 

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -17,7 +18,11 @@ type fsm struct {
 
 	mu       sync.Mutex
 	watchers map[*Watcher]struct{}
+	recent   []*membership.Placement // the newest last; what others are at may be older than the newest
 }
+
+// keepRecent is how many placements are kept to compare with other members', which are elsewhere in the log.
+const keepRecent = 64
 
 func newFSM() *fsm {
 	f := &fsm{watchers: map[*Watcher]struct{}{}}
@@ -43,9 +48,32 @@ func (f *fsm) set(p *membership.Placement) {
 	f.p.Store(p)
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	// From a snapshot, revisions begin anew somewhere.
+	if i := slices.IndexFunc(f.recent, func(o *membership.Placement) bool { return o.Revision >= p.Revision }); i >= 0 {
+		f.recent = f.recent[:i]
+	}
+	f.recent = append(f.recent, p)
+	if len(f.recent) > keepRecent {
+		f.recent = slices.Delete(f.recent, 0, len(f.recent)-keepRecent)
+	}
 	for w := range f.watchers {
 		w.give(p)
 	}
+}
+
+// at gives the placement of a revision, the newest one if that is older, and nil if it is not kept any more.
+func (f *fsm) at(revision uint64) *membership.Placement {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range slices.Backward(f.recent) {
+		if p.Revision <= revision {
+			if newest := f.recent[len(f.recent)-1]; p.Revision == revision || p == newest {
+				return p
+			}
+			return nil
+		}
+	}
+	return nil
 }
 
 // StoreConfiguration makes this a raft.ConfigurationStore: without it a quiet cluster cannot take a snapshot after a

@@ -19,6 +19,7 @@ const (
 	KindJoin                          // a joinRequest for the leader; the answer is a Status
 	KindPlacement                     // the leader's placement, as a snapshot
 	KindDepart                        // a member that was removed has handed everything over: its id
+	KindDigest                        // a digestRequest; the answer is a digestAnswer
 	KindLast
 )
 
@@ -56,6 +57,12 @@ func (c *Coordinator) HandleRequest(ctx context.Context, kind uint8, payload []b
 			return nil, err
 		}
 		return membership.Snapshot(c.Placement())
+	case KindDigest:
+		var q digestRequest
+		if err := json.Unmarshal(payload, &q); err != nil {
+			return nil, fmt.Errorf("digest request: %w", err)
+		}
+		return json.Marshal(c.answerDigest(q))
 	case KindDepart:
 		return nil, c.letGo(ctx, string(payload))
 	}

@@ -389,6 +389,9 @@ func (t *Transport) greet(ctx context.Context, raw net.Conn, class Class, member
 		return nil, h, fmt.Errorf("wanted member %s, %s answered: %w", member, h.id.Member, ErrWrongMember)
 	}
 	if err := t.examine(conn, self, h, true); err != nil {
+		if errors.Is(err, ErrRingDiverged) {
+			t.log.Error("peer has another ring", "peer", h.id.Member, "version", h.id.Version, "error", err)
+		}
 		return nil, h, err
 	}
 	raw.SetDeadline(time.Time{})
