@@ -125,7 +125,7 @@ func (n *Node) depart() {
 	if n.cfg.BeforeGoing != nil {
 		n.cfg.BeforeGoing(n.ctx)
 	}
-	if err := n.coord.Depart(n.ctx); err != nil && n.ctx.Err() == nil {
+	if err := n.coord.Depart(n.ctx, n.inc); err != nil && n.ctx.Err() == nil {
 		n.log.Warn("the leader did not let this member go", "member", n.id, "error", err)
 	}
 	n.removedOnce.Do(func() { close(n.removed) })

@@ -95,7 +95,7 @@ func TestClosed(t *testing.T) {
 	if _, err := a.LeaderPlacement(c.ctx); !errors.Is(err, ErrClosed) {
 		t.Errorf("a closed member answers %v", err)
 	}
-	if err := a.Depart(c.ctx); !errors.Is(err, ErrClosed) {
+	if err := a.Depart(c.ctx, 1); !errors.Is(err, ErrClosed) {
 		t.Errorf("a closed member departs: %v", err)
 	}
 	if len(a.Placement().Base) != 1 || a.Status().State != "shutdown" {

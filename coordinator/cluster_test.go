@@ -194,11 +194,11 @@ func (m *member) live(ctx context.Context) {
 		}
 		p := m.Placement()
 		try, done := context.WithTimeout(ctx, 5*m.c.beat)
-		if self, ok := p.Member(m.id); p.ClusterID != "" && (!ok || self.Incarnation != m.inc) {
-			m.Register(try, m.inc)
+		if self, ok := p.Member(m.id); p.ClusterID != "" && (!ok || self.Incarnation != m.incarnation()) {
+			m.Register(try, m.incarnation())
 		}
 		if what := m.waitedFor(p); what != 0 {
-			m.Report(try, []membership.Report{{Member: m.id, Incarnation: m.inc, Step: p.Step, What: what}})
+			m.Report(try, []membership.Report{{Member: m.id, Incarnation: m.incarnation(), Step: p.Step, What: what}})
 		}
 		done()
 	}
@@ -208,6 +208,19 @@ func (m *member) setSilent(on bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.silent = on
+}
+
+// setIncarnation has the member go on as another incarnation.
+func (m *member) setIncarnation(inc uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.inc = inc
+}
+
+func (m *member) incarnation() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.inc
 }
 
 func (m *member) setSlow(d time.Duration) {

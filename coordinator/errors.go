@@ -40,7 +40,7 @@ var codes = []struct {
 	code uint16
 	err  error
 }{
-	{0x4003, ErrUnknownOutcome}, {0x4005, ErrWrongCluster}, {0x4004, ErrFormed}, {0x4001, ErrNotLeader}, {0x4002, ErrNoLeader}, {0x4006, ErrClosed},
+	{0x4003, ErrUnknownOutcome}, {0x4005, ErrWrongCluster}, {0x4004, ErrFormed}, {0x4001, ErrNotLeader}, {0x4002, ErrNoLeader}, {0x4006, ErrClosed}, {0x4007, ErrRemoved},
 }
 
 // ErrorCode gives the number with which an error travels, 0 if it has none. ErrorOf is the way back, nil for unknown ones.

@@ -2,7 +2,9 @@ package coordinator
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -102,19 +104,37 @@ func (c *Coordinator) markMembers(p *membership.Placement) {
 	}
 }
 
-// Depart tells the leader that this member, which a change has removed, has handed everything over. It returns when the
-// member is no longer part of the Raft group.
-func (c *Coordinator) Depart(ctx context.Context) error {
-	_, err := c.leaderRequest(ctx, KindDepart, []byte(c.cfg.Self.ID))
+// Depart tells the leader that this incarnation of this member, which a change has removed, has handed everything over.
+// It returns when the member is no longer part of the Raft group. If another incarnation has taken its place it is
+// ErrRemoved: what that one does is its own affair.
+func (c *Coordinator) Depart(ctx context.Context, incarnation uint64) error {
+	b, err := json.Marshal(departRequest{c.cfg.Self.ID, incarnation})
+	if err != nil {
+		return err
+	}
+	_, err = c.leaderRequest(ctx, KindDepart, b)
 	return err
 }
 
-// letGo removes a departed member from Raft and from the list of members.
-func (c *Coordinator) letGo(ctx context.Context, id string) error {
+// letGo removes an incarnation that has departed from Raft and from the list of members. Another one of that member that
+// has come since stays as it is.
+func (c *Coordinator) letGo(ctx context.Context, id string, incarnation uint64) error {
 	if !c.IsLeader() {
 		return ErrNotLeader
 	}
+	// The servers first: if a newer incarnation changes them after this, their removal fails.
+	f := c.raft.GetConfiguration()
+	if err := f.Error(); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotLeader, err)
+	}
 	p := c.Placement()
+	m, listed := p.Member(id)
+	if !listed && slices.Contains(p.Banned, membership.Ban{Member: id, Incarnation: incarnation}) {
+		return nil // done before; a server of that name is a newer one that has not registered yet
+	}
+	if listed && m.Incarnation != incarnation {
+		return fmt.Errorf("incarnation %x of member %s departs, but %x is listed: %w", incarnation, id, m.Incarnation, ErrRemoved)
+	}
 	if p.Places(id) {
 		return fmt.Errorf("member %s is still on the ring at version %d; remove it with a change first", id, p.Version)
 	}
@@ -122,18 +142,19 @@ func (c *Coordinator) letGo(ctx context.Context, id string) error {
 		c.handLeadershipOver()
 		return ErrNotLeader
 	}
-	if err := c.removeServer(id); err != nil {
+	if err := c.removeServer(id, f.Configuration().Servers, f.Index()); err != nil {
 		return err
 	}
-	if _, ok := p.Member(id); !ok {
+	if !listed {
 		return nil
 	}
-	_, err := c.propose(ctx, membership.Command{Forget: &membership.Forget{Member: id}})
+	_, err := c.propose(ctx, membership.Command{Forget: &membership.Forget{Member: id, Incarnation: incarnation}})
 	return err
 }
 
-func (c *Coordinator) removeServer(id string) error {
-	for _, s := range c.servers() {
+// removeServer takes a server out of Raft, if the servers are still those of that index.
+func (c *Coordinator) removeServer(id string, servers []raft.Server, index uint64) error {
+	for _, s := range servers {
 		if string(s.ID) != id {
 			continue
 		}
@@ -141,11 +162,16 @@ func (c *Coordinator) removeServer(id string) error {
 			if !c.canSpare(id) {
 				return fmt.Errorf("member %s has a vote that is needed now; try again later", id)
 			}
-			if err := c.ask(func() error { return c.raft.DemoteVoter(raft.ServerID(id), 0, queueTimeout).Error() }); err != nil {
+			if err := c.ask(func() error {
+				f := c.raft.DemoteVoter(raft.ServerID(id), index, queueTimeout)
+				err := f.Error()
+				index = f.Index()
+				return err
+			}); err != nil {
 				return fmt.Errorf("%w: %w", ErrNotLeader, err)
 			}
 		}
-		if err := c.ask(func() error { return c.raft.RemoveServer(raft.ServerID(id), 0, queueTimeout).Error() }); err != nil {
+		if err := c.ask(func() error { return c.raft.RemoveServer(raft.ServerID(id), index, queueTimeout).Error() }); err != nil {
 			return fmt.Errorf("%w: %w", ErrNotLeader, err)
 		}
 	}

@@ -324,7 +324,7 @@ func (c *cluster) depart(m *member) {
 		p := m.Placement()
 		return p.Running == nil && !membership.In(p.Base, m.id)
 	})
-	if err := m.Depart(c.ctx); err != nil {
+	if err := m.Depart(c.ctx, m.inc); err != nil {
 		c.t.Fatalf("depart of %s: %v", m.id, err)
 	}
 	m.close()
@@ -348,7 +348,7 @@ func TestDepartOfLeader(t *testing.T) {
 	// One that is still on the ring is not let go.
 	ctx, done := context.WithTimeout(c.ctx, 3*testHeartbeat)
 	defer done()
-	if err := c.follower().Depart(ctx); err == nil {
+	if err := c.follower().Depart(ctx, 1); err == nil {
 		t.Error("a member of the ring was let go")
 	}
 }
@@ -379,6 +379,34 @@ func TestDepartAnswerLost(t *testing.T) {
 	if first {
 		t.Error("no answer was lost")
 	}
+}
+
+// TestDepartOfOldIncarnation has a member that was removed come back with a new memory before the old process says that it
+// goes: the old one is told so, and the new one stays.
+func TestDepartOfOldIncarnation(t *testing.T) {
+	c := founded(t, "a", "b", "c", "d")
+	d := c.members["d"]
+	c.submit(d, ChangeRequest{Remove: []string{"d"}})
+	c.placed("a", "b", "c")
+	if err := d.Register(c.ctx, 2); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Depart(c.ctx, 1); !errors.Is(err, ErrRemoved) {
+		t.Errorf("the old incarnation departs: %v", err)
+	}
+	m, ok := c.leaderPlacement().Member("d")
+	if !ok || m.Incarnation != 2 || !slices.ContainsFunc(c.leader().Status().Servers, func(s Server) bool { return s.ID == "d" }) {
+		t.Errorf("the new incarnation: %+v, %v", m, c.leader().Status().Servers)
+	}
+	d.setIncarnation(2)
+	if err := d.Depart(c.ctx, 2); err != nil {
+		t.Errorf("the new incarnation departs: %v", err)
+	}
+	if err := d.Depart(c.ctx, 2); err != nil {
+		t.Errorf("told a second time: %v", err)
+	}
+	d.close()
+	c.forget("d")
 }
 
 // TestRejoinAfterRemoval has a removed member come back with a new memory: it is a standby like any other, and is not let

@@ -18,7 +18,7 @@ const (
 	KindStatus                        // the answer is a Status
 	KindJoin                          // a joinRequest for the leader; the answer is a Status
 	KindPlacement                     // the leader's placement, as a snapshot
-	KindDepart                        // a member that was removed has handed everything over: its id
+	KindDepart                        // a member that was removed has handed everything over: a departRequest
 	KindDigest                        // a digestRequest; the answer is a digestAnswer
 	KindLast
 )
@@ -27,6 +27,11 @@ type joinRequest struct {
 	ID          string `json:"id"`
 	Address     string `json:"address"`
 	ClusterName string `json:"cluster_name"`
+}
+
+type departRequest struct {
+	ID          string `json:"id"`
+	Incarnation uint64 `json:"incarnation"`
 }
 
 // HandleRequest answers another member's coordinator.
@@ -64,7 +69,11 @@ func (c *Coordinator) HandleRequest(ctx context.Context, kind uint8, payload []b
 		}
 		return json.Marshal(c.answerDigest(q))
 	case KindDepart:
-		return nil, c.letGo(ctx, string(payload))
+		var q departRequest
+		if err := json.Unmarshal(payload, &q); err != nil {
+			return nil, fmt.Errorf("depart request: %w", err)
+		}
+		return nil, c.letGo(ctx, q.ID, q.Incarnation)
 	}
 	return nil, fmt.Errorf("coordinator request of kind %d is not known", kind)
 }
@@ -119,8 +128,8 @@ func (c *Coordinator) leaderRequest(ctx context.Context, kind uint8, payload []b
 			b, err = c.cfg.Requests.Request(try, addr, kind, payload)
 			done()
 		}
-		if err == nil {
-			return b, nil
+		if err == nil || errors.Is(err, ErrRemoved) {
+			return b, err
 		}
 		if end := c.sleep(ctx, retryPause); end != nil {
 			return nil, fmt.Errorf("%w: %w", err, end)

@@ -293,7 +293,7 @@ func TestVirtualDeadlines(t *testing.T) {
 			},
 			"placement": func(ctx context.Context) error { _, err := left.LeaderPlacement(ctx); return err },
 			"pause":     func(ctx context.Context) error { return left.Pause(ctx, "") },
-			"depart":    func(ctx context.Context) error { return left.Depart(ctx) },
+			"depart":    func(ctx context.Context) error { return left.Depart(ctx, left.inc) },
 		}
 		var wg sync.WaitGroup
 		for name, call := range calls {

@@ -87,7 +87,7 @@ func (c *Coordinator) dropDeparted(p *membership.Placement) bool {
 			continue
 		}
 		ctx, done := context.WithTimeout(c.ctx, c.cfg.Heartbeat)
-		err := c.letGo(ctx, m.ID)
+		err := c.letGo(ctx, m.ID, m.Incarnation)
 		done()
 		c.warn("let "+m.ID+" go", err)
 		return err == nil

@@ -51,7 +51,7 @@ func dispatch(p *Placement, c Command) Result {
 	case c.SetReplicas != nil:
 		return p.setReplicas(*c.SetReplicas)
 	case c.Forget != nil:
-		return p.forget(c.Forget.Member)
+		return p.forget(*c.Forget)
 	case len(c.Pins) > 0:
 		return p.pins(c.Pins)
 	}
@@ -283,10 +283,14 @@ func (p *Placement) setReplicas(c SetReplicas) Result {
 	return Result{}
 }
 
-func (p *Placement) forget(id string) Result {
+func (p *Placement) forget(c Forget) Result {
+	id := c.Member
 	i, ok := p.find(id)
 	if !ok {
 		return Result{Code: Unchanged}
+	}
+	if inc := p.Members[i].Incarnation; c.Incarnation != 0 && c.Incarnation != inc {
+		return Result{Code: ErrStale, Text: fmt.Sprintf("incarnation %x of member %s was to be forgotten, but %x is listed; look again", c.Incarnation, id, inc)}
 	}
 	if p.Places(id) || p.Members[i].State != Standby {
 		return invalid("member %s is %v; remove it with a change first", id, p.Members[i].State)

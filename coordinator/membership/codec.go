@@ -18,8 +18,12 @@ var (
 )
 
 const (
-	// commandFormat is the first byte of an encoded command; JSON follows to the end.
+	// commandFormat is the first byte of an encoded command; JSON follows to the end. A command that has what earlier
+	// programs do not know has a format of its own, so that they stop at it instead of reading something else; all others
+	// keep the first one.
 	commandFormat = 1
+	// forgetFormat is a Forget that names its incarnation.
+	forgetFormat = 2
 	// MaxCommand bounds an encoded command.
 	MaxCommand = 1 << 20
 
@@ -31,7 +35,7 @@ const (
 
 // Encode gives the log entry of a command.
 func Encode(c Command) ([]byte, error) {
-	c.Format = commandFormat
+	c.Format = format(c)
 	b, err := json.Marshal(c)
 	if err != nil {
 		return nil, err
@@ -39,7 +43,14 @@ func Encode(c Command) ([]byte, error) {
 	if len(b) >= MaxCommand {
 		return nil, fmt.Errorf("command of %d bytes; at most %d are allowed", len(b), MaxCommand)
 	}
-	return append([]byte{commandFormat}, b...), nil
+	return append([]byte{c.Format}, b...), nil
+}
+
+func format(c Command) uint8 {
+	if c.Forget != nil && c.Forget.Incarnation != 0 {
+		return forgetFormat
+	}
+	return commandFormat
 }
 
 // Decode reads a log entry. Unknown fields and trailing bytes are errors.
@@ -48,7 +59,7 @@ func Decode(b []byte) (Command, error) {
 	if len(b) == 0 {
 		return c, fmt.Errorf("decode command: %w", ErrShort)
 	}
-	if b[0] != commandFormat {
+	if b[0] < commandFormat || b[0] > forgetFormat {
 		return c, fmt.Errorf("decode command of format %d: %w", b[0], ErrVersion)
 	}
 	if len(b) > MaxCommand {
@@ -56,6 +67,9 @@ func Decode(b []byte) (Command, error) {
 	}
 	if err := strict(b[1:], &c); err != nil {
 		return c, fmt.Errorf("decode command: %w: %w", ErrCorrupt, err)
+	}
+	if f := format(c); f != b[0] {
+		return c, fmt.Errorf("decode command of format %d with the first byte %d: %w", f, b[0], ErrCorrupt)
 	}
 	return c, nil
 }

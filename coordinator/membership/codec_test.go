@@ -37,6 +37,7 @@ func samples() map[string]membership.Command {
 		"limits":       {At: 10, Limits: &membership.LimitsCommand{Limits: membership.Limits{Rate: 1, MaxConcurrent: 2}}},
 		"declare-lost": {At: 11, DeclareLost: &membership.DeclareLost{Bans: []membership.Ban{{Member: "a", Incarnation: 5}}, ExpectVersion: 3, By: "ops", Why: "fire"}},
 		"set-replicas": {At: 12, SetReplicas: &membership.SetReplicas{Type: "kv", N: 5}},
+		"forget-named": {At: 13, Forget: &membership.Forget{Member: "a", Incarnation: 1<<63 + 5}},
 		"forget":       {At: 13, Forget: &membership.Forget{Member: "a"}},
 		"pins":         {At: 14, Pins: []membership.Pin{{Member: "a", Type: "kv", Keys: 3}}},
 	}
@@ -112,7 +113,10 @@ func TestDecodeErrors(t *testing.T) {
 		want error
 	}{
 		"empty":          {nil, membership.ErrShort},
-		"other format":   {append([]byte{good[0] + 1}, good[1:]...), membership.ErrVersion},
+		"other format":   {append([]byte{good[0] + 2}, good[1:]...), membership.ErrVersion},
+		"no format":      {append([]byte{0}, good[1:]...), membership.ErrVersion},
+		"a later one":    {append([]byte{good[0] + 1}, good[1:]...), membership.ErrCorrupt},
+		"named in 1":     {[]byte("\x01" + `{"Forget":{"Member":"a","Incarnation":5}}`), membership.ErrCorrupt},
 		"too long":       {huge, membership.ErrCorrupt},
 		"trailing bytes": {append(bytes.Clone(good), '{', '}'), membership.ErrCorrupt},
 		"unknown field":  {append([]byte{good[0]}, `{"Format":1,"Explode":{}}`...), membership.ErrCorrupt},

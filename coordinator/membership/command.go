@@ -85,8 +85,12 @@ type DeclareLost struct {
 	By, Why       string
 }
 
-// Forget drops a standby member from the log and bans its incarnation.
-type Forget struct{ Member string }
+// Forget drops a standby member from the log and bans its incarnation. If another incarnation is listed by then it has no
+// effect: that one has nothing to do with what was decided about this one.
+type Forget struct {
+	Member      string
+	Incarnation uint64 `json:",omitempty"` // 0, from logs of format 1: any
+}
 
 // Code says what became of a command.
 type Code uint8

@@ -99,7 +99,8 @@ func (l *log) draw() membership.Command {
 		id := l.member()
 		return membership.Command{DeclareLost: &membership.DeclareLost{Bans: []membership.Ban{{Member: id, Incarnation: l.incarnation(id)}}}}
 	case 18:
-		return membership.Command{Forget: &membership.Forget{Member: l.member()}}
+		id := l.member()
+		return membership.Command{Forget: &membership.Forget{Member: id, Incarnation: l.incarnation(id)}}
 	default:
 		return l.setting()
 	}

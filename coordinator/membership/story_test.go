@@ -154,7 +154,7 @@ func (s *story) command() (c membership.Command, known bool) {
 	case "set-replicas":
 		c.SetReplicas = &membership.SetReplicas{Type: s.text("type"), N: int(s.signed("n"))}
 	case "forget":
-		c.Forget = &membership.Forget{Member: s.text("m")}
+		c.Forget = &membership.Forget{Member: s.text("m"), Incarnation: s.number("inc", 0)}
 	case "pins":
 		c.Pins = []membership.Pin{{Member: s.text("m"), Type: s.text("type"), Keys: int(s.number("keys", 0))}}
 	case "nothing":
