@@ -106,7 +106,54 @@ func garbage(t *testing.T, addr string, r *rand.Rand, conns int) {
 	}
 }
 
-// At most maxUnknown connections may be silent; one more is closed at once, and those that are open do not notice.
+// silence opens connections from an address of this host that say nothing, until as many are accepted.
+func silence(t *testing.T, m *member, from string, k int) (end func()) {
+	t.Helper()
+	var conns []net.Conn
+	before := m.strangers()
+	for range k {
+		c := dialFrom(t, from, m.addr)
+		c.Write([]byte(helloMagic[:1]))
+		conns = append(conns, c)
+	}
+	eventually(t, "all are accepted", func() bool { return m.strangers() == before+k })
+	return func() {
+		for _, c := range conns {
+			c.Close()
+		}
+		eventually(t, "there is room again", func() bool { return m.strangers() == before })
+	}
+}
+
+func (m *member) strangers() int {
+	m.Transport.mu.Lock()
+	defer m.Transport.mu.Unlock()
+	return m.unknown.all
+}
+
+// dialFrom opens a connection from another address of this host: all of 127.0.0.0/8 is.
+func dialFrom(t *testing.T, from, addr string) net.Conn {
+	t.Helper()
+	c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).Dial("tcp", addr)
+	if err != nil {
+		t.Skipf("this host does not let a connection come from %s: %v", from, err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// tooMany holds that a connection from there is closed at once.
+func tooMany(t *testing.T, from, addr string) {
+	t.Helper()
+	c := dialFrom(t, from, addr)
+	c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if _, err := c.Read(make([]byte, 1)); err == nil || isTimeout(err) {
+		t.Errorf("one too many from %s: %v", from, err)
+	}
+}
+
+// At most maxUnknown connections may be silent, half of them from one address; one more is closed at once, and those that
+// are open do not notice.
 func TestLimitOfUnknownConnections(t *testing.T) {
 	n := loopback(t)
 	a, b := n.start("a", &recorder{}), n.start("b", &recorder{})
@@ -115,20 +162,16 @@ func TestLimitOfUnknownConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "traffic begins", func() bool { return len(b.heard()) == 1 })
-	unknown := func() int { b.Transport.mu.Lock(); defer b.Transport.mu.Unlock(); return b.unknown }
-	eventually(t, "all are known", func() bool { return unknown() == 0 })
-	var silent []net.Conn
-	for range maxUnknown {
-		c := n.raw(b.addr)
-		c.Write([]byte(helloMagic[:1]))
-		silent = append(silent, c)
+	eventually(t, "all are known", func() bool { return b.strangers() == 0 })
+	end := silence(t, b, "127.0.0.2", maxUnknownFrom)
+	tooMany(t, "127.0.0.2", b.addr)
+	c := n.start("c", &recorder{})
+	if _, err := c.RequestMember(ctx5(t), "b", 1, nil); err != nil {
+		t.Errorf("a member beside a host that is silent too often: %v", err)
 	}
-	eventually(t, "all are accepted", func() bool { return unknown() == maxUnknown })
-	for range 5 {
-		c := n.raw(b.addr)
-		if _, err := c.Read(make([]byte, 1)); err == nil || isTimeout(err) {
-			t.Errorf("one too many: %v", err)
-		}
+	endMore := silence(t, b, "127.0.0.3", maxUnknown-maxUnknownFrom)
+	for range 4 {
+		tooMany(t, "127.0.0.4", b.addr)
 	}
 	eventually(t, "they are counted", func() bool { return b.Stats().Refused[ErrLimit.Error()] == 5 })
 	stop := make(chan struct{})
@@ -136,16 +179,67 @@ func TestLimitOfUnknownConnections(t *testing.T) {
 	eventually(t, "open connections go on", func() bool { return len(b.heard()) > 100 })
 	close(stop)
 	wait()
-	c := n.start("c", &recorder{})
-	if _, err := c.RequestMember(ctx5(t), "b", 1, nil); !errors.Is(err, ErrUnreachable) {
+	d := n.start("d", &recorder{})
+	if _, err := d.RequestMember(ctx5(t), "b", 1, nil); !errors.Is(err, ErrUnreachable) {
 		t.Errorf("a new connection meanwhile: %v", err)
 	}
-	for _, s := range silent {
-		s.Close()
-	}
-	eventually(t, "there is room again", func() bool { return unknown() == 0 })
-	if _, err := c.RequestMember(ctx5(t), "b", 1, nil); err != nil {
+	endMore()
+	end()
+	if _, err := d.RequestMember(ctx5(t), "b", 1, nil); err != nil {
 		t.Errorf("a new connection after it: %v", err)
+	}
+}
+
+// At most MaxInbound connections may be open, MaxInboundFrom of them from one address, whatever they have said.
+func TestLimitOfConnections(t *testing.T) {
+	const most, mostFrom = 5, 3
+	n := loopback(t)
+	b := n.start("b", &recorder{}, func(_ *member, c *Config) { c.MaxInbound, c.MaxInboundFrom = most, mostFrom })
+	greet := func(from, id string, class Class) net.Conn {
+		t.Helper()
+		c := dialFrom(t, from, b.addr)
+		c.Write(hello{1, 1, class, ident(id)}.append(nil))
+		if _, err := readAnswer(c); err != nil {
+			t.Fatalf("%s from %s: %v", id, from, err)
+		}
+		return c
+	}
+	first := greet("127.0.0.2", "x", ClassMessages)
+	greet("127.0.0.2", "y", ClassControl)
+	greet("127.0.0.2", "z", ClassBulk)
+	tooMany(t, "127.0.0.2", b.addr)
+	greet("127.0.0.3", "v", ClassMessages)
+	greet("127.0.0.3", "w", ClassMessages)
+	tooMany(t, "127.0.0.4", b.addr)
+	if refused := b.Stats().Refused[ErrLimit.Error()]; refused != 2 {
+		t.Errorf("%d were refused", refused)
+	}
+	first.Close()
+	eventually(t, "one has gone", func() bool { return b.Stats().Open == most-1 })
+	greet("127.0.0.2", "u", ClassReplication)
+	b.Transport.mu.Lock()
+	defer b.Transport.mu.Unlock()
+	if b.guests.all != most || b.guests.from[origin(&net.TCPAddr{IP: net.ParseIP("127.0.0.2")})] != mostFrom {
+		t.Errorf("counted are %+v", b.guests)
+	}
+}
+
+func TestOrigin(t *testing.T) {
+	t.Parallel()
+	for addr, want := range map[string]string{
+		"192.0.2.7:1": "192.0.2.7/32", "[::ffff:192.0.2.7]:1": "192.0.2.7/32", "[2001:db8::1]:9": "2001:db8::/64",
+		"[2001:db8:0:0:ffff::]:9": "2001:db8::/64", "[2001:db8:0:1::]:9": "2001:db8:0:1::/64", "[fe80::1%lo]:9": "fe80::/64",
+	} {
+		a, err := net.ResolveTCPAddr("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := origin(a).String(); got != want {
+			t.Errorf("%s comes from %s, not %s", addr, got, want)
+		}
+	}
+	if origin(address("x")).IsValid() {
+		t.Error("what is no IP address has an origin")
 	}
 }
 

@@ -120,8 +120,8 @@ func TestSilentConnectionsAreClosedInTime(t *testing.T) {
 		})
 		wg.Wait()
 		synctest.Wait()
-		if s := b.Stats(); s.Open != 0 || b.unknown != 0 {
-			t.Errorf("open: %d, unknown: %d", s.Open, b.unknown)
+		if s := b.Stats(); s.Open != 0 || b.unknown.all != 0 {
+			t.Errorf("open: %d, unknown: %d", s.Open, b.unknown.all)
 		}
 	})
 }

@@ -23,7 +23,8 @@
 //	REFUSED  magic "CMLX" | code (2) | length (2) | text | CRC-32C of all before (4)
 //
 // The listener answers with the protocol it chose as lowest and highest, and with the class that was asked for. What is no
-// HELLO is answered REFUSED with code 8. At most 64 connections may be without a HELLO; more are closed at once.
+// HELLO is answered REFUSED with code 8. At most 64 connections may be without a HELLO, 32 of them from one remote address
+// (IPv4 address or IPv6 network of 64 bits); at most 4096 may be open, 512 from one remote address. More are closed at once.
 //
 // Two cluster ids that differ are refused; an empty one (not formed yet) may only open raft and control connections. Equal
 // placement versions with different ring digests are refused loudly: the two would place keys differently.

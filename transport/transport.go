@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -55,6 +56,9 @@ type Config struct {
 	Handler   Handler
 	TLS       *TLS // nil: plain TCP
 	Logger    hclog.Logger
+
+	// MaxInbound and MaxInboundFrom bound the connections that others open here: in total, and from one remote address.
+	MaxInbound, MaxInboundFrom int // 0: 4096 and 512
 }
 
 const (
@@ -68,10 +72,8 @@ const (
 	dialRefused  = 60 * time.Second // after a refusal that will not change soon
 	queueBytes   = 8 << 20          // of one member and lane
 	keepBytes    = 1 << 20          // of an empty queue's memory
-	maxUnknown   = 64               // connections that have not said HELLO yet
-	maxConns     = 4096
-	maxRequests  = 64              // of one control connection at once; more wait at the caller
-	maxServed    = 4 * maxRequests // a cancelled request is served until its handler returns
+	maxRequests  = 64               // of one control connection at once; more wait at the caller
+	maxServed    = 4 * maxRequests  // a cancelled request is served until its handler returns
 )
 
 // Transport is one member's end of all connections.
@@ -96,8 +98,9 @@ type Transport struct {
 
 	mu       sync.Mutex
 	closed   bool
-	conns    map[net.Conn]struct{}
-	unknown  int
+	conns    map[net.Conn]guest
+	guests   crowd // those that others opened
+	unknown  crowd // those of them that have not said HELLO yet
 	pipes    map[pipeKey]*pipe
 	controls map[string]*control
 	inbound  map[pipeKey]*inbound
@@ -127,7 +130,8 @@ func New(cfg Config) (*Transport, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
 	}
-	t := &Transport{cfg: cfg, log: cfg.Logger.Named("transport"), conns: map[net.Conn]struct{}{}, pipes: map[pipeKey]*pipe{}, controls: map[string]*control{}, inbound: map[pipeKey]*inbound{}}
+	t := &Transport{cfg: cfg, log: cfg.Logger.Named("transport"), conns: map[net.Conn]guest{}, pipes: map[pipeKey]*pipe{}, controls: map[string]*control{}, inbound: map[pipeKey]*inbound{}}
+	t.guests, t.unknown = newCrowd(cmp.Or(cfg.MaxInbound, maxConns), cmp.Or(cfg.MaxInboundFrom, maxConnsFrom)), newCrowd(maxUnknown, maxUnknownFrom)
 	if cfg.TLS != nil {
 		t.server, t.client = cfg.TLS.server(), cfg.TLS.client()
 	}
@@ -151,7 +155,7 @@ func (t *Transport) Close() error {
 	}
 	t.closed = true
 	conns := t.conns
-	t.conns = map[net.Conn]struct{}{}
+	t.conns = map[net.Conn]guest{}
 	t.mu.Unlock()
 	t.stop()
 	err := t.cfg.Listener.Close()
@@ -162,7 +166,7 @@ func (t *Transport) Close() error {
 	return err
 }
 
-// track notes a connection so that Close closes it; it fails when that has begun.
+// track notes a connection that this member opened so that Close closes it; it fails when that has begun.
 func (t *Transport) track(c net.Conn) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -170,15 +174,18 @@ func (t *Transport) track(c net.Conn) bool {
 		c.Close()
 		return false
 	}
-	t.conns[c] = struct{}{}
+	t.conns[c] = guest{}
 	return true
 }
 
 func (t *Transport) untrack(c net.Conn) {
 	c.Close()
 	t.mu.Lock()
+	defer t.mu.Unlock()
+	if g := t.conns[c]; g.in {
+		t.guests.leave(g.from)
+	}
 	delete(t.conns, c)
-	t.mu.Unlock()
 }
 
 func (t *Transport) accept() {
@@ -197,15 +204,9 @@ func (t *Transport) accept() {
 			}
 			continue
 		}
-		t.mu.Lock()
-		full := t.unknown >= maxUnknown || len(t.conns) >= maxConns
-		if !full {
-			t.unknown++
-			t.wg.Add(1)
-		}
-		t.mu.Unlock()
-		if full {
-			t.stats.refuse(ErrLimit)
+		if err := t.letIn(c); err != nil {
+			t.stats.refuse(err)
+			t.log.Debug("connection refused", "peer", c.RemoteAddr().String(), "error", err)
 			c.Close()
 			continue
 		}
@@ -226,14 +227,11 @@ func (t *Transport) serve(c net.Conn) {
 		if !known {
 			known = true
 			t.mu.Lock()
-			t.unknown--
+			t.unknown.leave(origin(c.RemoteAddr()))
 			t.mu.Unlock()
 		}
 	}
 	defer leave()
-	if !t.track(c) {
-		return
-	}
 	keep := false
 	defer func() {
 		if !keep {
