@@ -20,6 +20,7 @@ const (
 	kindStatus  uint8 = 0x50 + iota // the answer is a MemberStatus
 	kindList                        // a listRequest; the answer is a ListPage
 	kindExplain                     // a core.Key; the answer is an Explanation
+	kindCount                       // the answer is what the member holds, by type
 )
 
 // MemberStatus is one member as it sees itself.
@@ -167,6 +168,12 @@ func (n *Node) handleRequest(ctx context.Context, kind uint8, payload []byte) ([
 			return nil, err
 		}
 		return json.Marshal(Explanation{n.id, e})
+	case kindCount:
+		counts, err := n.countHere(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(counts)
 	}
 	return nil, fmt.Errorf("node request of kind %d is not known", kind)
 }
@@ -352,28 +359,6 @@ func (n *Node) Ready(ctx context.Context) []Check {
 		check("engine", err == nil && s.Version == p.Version, fmt.Sprintf("the engine is at version %d of %d", s.Version, p.Version)),
 		check("filled", err == nil && (s.Complete || !placed) && (placed || len(p.Base) > 0), "this member is filling its ranges, or the ring is empty"),
 	}
-}
-
-// Plan gives what a change would do, with about how many keys move: as many as the members' copies say, spread evenly.
-func (n *Node) Plan(ctx context.Context, q coordinator.ChangeRequest) (coordinator.ChangePlan, error) {
-	plan, err := n.coord.Plan(q)
-	if err != nil {
-		return plan, err
-	}
-	p := n.coord.Placement()
-	copies := 0
-	for _, m := range n.Members(ctx) {
-		if membership.In(p.Base, m.ID) {
-			copies += m.Copies
-		}
-	}
-	keys := float64(copies) / float64(max(1, min(p.Replicas[""], len(p.Base))))
-	for _, s := range plan.Steps {
-		for i := range s.Moves {
-			s.Moves[i].Keys = int(s.Moves[i].Share * keys)
-		}
-	}
-	return plan, nil
 }
 
 // ChangeProgress is where a change stands.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"chainmail/coordinator/membership"
@@ -21,6 +22,24 @@ type ChangePlan struct {
 	BalanceAfter  map[string]float64 `json:"balance_after"`
 	Raft          []string           `json:"raft,omitempty"` // what happens to votes, in words
 	Checks        []PlanCheck        `json:"checks"`
+	Estimate      *PlanEstimate      `json:"estimate,omitempty"` // nil: nobody has told what the members hold
+}
+
+// PlanEstimate is what a plan's keys and bytes are estimated from. The log knows neither: the members tell what they hold
+// now, and keys are taken to be spread evenly over the circle.
+type PlanEstimate struct {
+	Types  []TypeTotal `json:"types"`
+	Keys   int         `json:"keys"`             // copies that move in all steps
+	Bytes  int64       `json:"bytes"`            // of their states
+	Silent []string    `json:"silent,omitempty"` // members that did not tell what they hold; it is taken from the others
+}
+
+// TypeTotal is about how much there is of one type of actors, each key counted once.
+type TypeTotal struct {
+	Type     string `json:"type"`
+	Replicas int    `json:"replicas"`
+	Keys     int    `json:"keys"`
+	Bytes    int64  `json:"bytes"`
 }
 
 // PlannedStep is one step of the chain.
@@ -28,15 +47,19 @@ type PlannedStep struct {
 	Step   string         `json:"step"` // +id joins, -id leaves
 	Ranges int            `json:"ranges"`
 	Moves  []PlannedMoves `json:"moves"`
+
+	shares map[int]map[pair]float64 // by replica count in use
 }
+
+type pair struct{ from, to string }
 
 // PlannedMoves is what one member gains in a step, and from whom.
 type PlannedMoves struct {
-	From  string  `json:"from"` // "" if nobody gives its place up: there were fewer members than replicas
-	To    string  `json:"to"`   // "" if nobody takes it
-	Share float64 `json:"share"`
-	// Keys is about how many copies that is; the log does not know keys, so that Node.Plan fills it in.
-	Keys int `json:"keys"`
+	From  string  `json:"from"`  // "" if nobody gives its place up: there were fewer members than replicas
+	To    string  `json:"to"`    // "" if nobody takes it
+	Share float64 `json:"share"` // of the circle, for types with the default replica count
+	Keys  int     `json:"keys"`  // estimates, see PlanEstimate
+	Bytes int64   `json:"bytes"`
 }
 
 // PlanCheck is a condition that was looked at before anything is done. A warning does not stop the change.
@@ -74,7 +97,7 @@ func (c *Coordinator) Plan(q ChangeRequest) (ChangePlan, error) {
 		if err != nil {
 			return ChangePlan{}, err
 		}
-		out.Steps = append(out.Steps, planStep(s, now, next, p.Replicas[""]))
+		out.Steps = append(out.Steps, planStep(s, now, next, p.Replicas))
 		now = next
 	}
 	out.BalanceAfter = now.Owned()
@@ -84,20 +107,50 @@ func (c *Coordinator) Plan(q ChangeRequest) (ChangePlan, error) {
 	return out, nil
 }
 
-func planStep(s ring.Step, base, next *ring.Ring, n int) PlannedStep {
-	out := PlannedStep{Step: s.String(), Moves: []PlannedMoves{}}
-	type pair struct{ from, to string }
-	shares := map[pair]float64{}
-	for _, m := range ring.Diff(base, next, n) {
-		out.Ranges++
-		shares[pair{m.Loses, m.Gains}] += m.Range.Size()
+func planStep(s ring.Step, base, next *ring.Ring, replicas map[string]int) PlannedStep {
+	out := PlannedStep{Step: s.String(), Moves: []PlannedMoves{}, shares: map[int]map[pair]float64{}}
+	pairs := map[pair]bool{}
+	for _, n := range replicas {
+		if out.shares[n] != nil {
+			continue
+		}
+		out.shares[n] = map[pair]float64{}
+		for _, m := range ring.Diff(base, next, n) {
+			if n == replicas[""] {
+				out.Ranges++
+			}
+			k := pair{m.Loses, m.Gains}
+			out.shares[n][k] += m.Range.Size()
+			pairs[k] = true
+		}
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(shares), func(a, b pair) int {
+	for _, k := range slices.SortedFunc(maps.Keys(pairs), func(a, b pair) int {
 		return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to))
 	}) {
-		out.Moves = append(out.Moves, PlannedMoves{From: k.from, To: k.to, Share: shares[k]})
+		out.Moves = append(out.Moves, PlannedMoves{From: k.from, To: k.to, Share: out.shares[replicas[""]][k]})
 	}
 	return out
+}
+
+// SetTotals fills in about how many keys and bytes the steps move.
+func (p *ChangePlan) SetTotals(types []TypeTotal, silent []string) {
+	p.Estimate = &PlanEstimate{Types: types, Silent: silent}
+	for _, s := range p.Steps {
+		for i := range s.Moves {
+			m := &s.Moves[i]
+			keys, bytes := 0.0, 0.0
+			for _, t := range types {
+				share := s.shares[t.Replicas][pair{m.From, m.To}]
+				keys += share * float64(t.Keys)
+				bytes += share * float64(t.Bytes)
+			}
+			m.Keys, m.Bytes = int(math.Round(keys)), int64(math.Round(bytes))
+			if m.To != "" { // what nobody takes is not moved
+				p.Estimate.Keys += m.Keys
+				p.Estimate.Bytes += m.Bytes
+			}
+		}
+	}
 }
 
 // planVotes says in words which Raft steps follow a change.

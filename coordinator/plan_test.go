@@ -183,7 +183,7 @@ func TestPlan(t *testing.T) {
 func TestPlanNames(t *testing.T) {
 	t.Parallel()
 	b, err := json.Marshal(ChangePlan{Add: []string{"d"}, Remove: []string{"a"}, Steps: []PlannedStep{{Moves: []PlannedMoves{{}}}}, Raft: []string{"x"},
-		Checks: []PlanCheck{{Warning: true, Why: "w"}}})
+		Checks: []PlanCheck{{Warning: true, Why: "w"}}, Estimate: &PlanEstimate{Types: []TypeTotal{{}}, Silent: []string{"d"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,13 +197,52 @@ func TestPlanNames(t *testing.T) {
 		have any
 		want []string
 	}{
-		{got, []string{"add", "balance_after", "balance_before", "checks", "raft", "remove", "steps", "target", "version"}},
+		{got, []string{"add", "balance_after", "balance_before", "checks", "estimate", "raft", "remove", "steps", "target", "version"}},
 		{first(got["steps"]), []string{"moves", "ranges", "step"}},
-		{first(first(got["steps"]).(map[string]any)["moves"]), []string{"from", "keys", "share", "to"}},
+		{first(first(got["steps"]).(map[string]any)["moves"]), []string{"bytes", "from", "keys", "share", "to"}},
+		{got["estimate"], []string{"bytes", "keys", "silent", "types"}},
+		{first(got["estimate"].(map[string]any)["types"]), []string{"bytes", "keys", "replicas", "type"}},
 		{first(got["checks"]), []string{"name", "ok", "warning", "why"}},
 	} {
 		if !slices.Equal(keys(x.have), x.want) {
 			t.Errorf("names are %v, not %v", keys(x.have), x.want)
 		}
+	}
+}
+
+// TestPlanTotals has types with other replica counts: what moves of each follows from its own count.
+func TestPlanTotals(t *testing.T) {
+	t.Parallel()
+	params := ring.Params{Hash: ring.HashV1, VNodes: 64}
+	set := func(ids ...string) *ring.Ring {
+		var ms []ring.Member
+		for _, id := range ids {
+			ms = append(ms, ring.Member{ID: id, Weight: 1})
+		}
+		r, err := ring.New(params, ms)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	base, next := set("a", "b", "c"), set("a", "b", "c", "d")
+	replicas := map[string]int{"": 3, "one": 1, "all": 4}
+	plan := ChangePlan{Steps: []PlannedStep{planStep(ring.Step{Kind: ring.Join, Member: ring.Member{ID: "d"}}, base, next, replicas)}}
+	for _, m := range plan.Steps[0].Moves {
+		if m.From == "" && m.Share != 0 {
+			t.Errorf("with three replicas somebody gives its place up for d: %+v", m)
+		}
+	}
+	plan.SetTotals([]TypeTotal{{"kv", 3, 1000, 10000}, {"one", 1, 1000, 500000}, {"all", 4, 10, 70}}, []string{"c"})
+	keys := 1000*next.Held(3)["d"] + 1000*next.Held(1)["d"] + 10
+	bytes := 10000*next.Held(3)["d"] + 500000*next.Held(1)["d"] + 70
+	if e := plan.Estimate; math.Abs(float64(e.Keys)-keys) > 5 || math.Abs(float64(e.Bytes)-bytes) > 5 || !slices.Equal(e.Silent, []string{"c"}) {
+		t.Errorf("estimated are %+v, not %v keys and %v bytes", *e, keys, bytes)
+	}
+	// A member that leaves where there are no more than replicas: nobody takes its copies.
+	plan = ChangePlan{Steps: []PlannedStep{planStep(ring.Step{Kind: ring.Leave}, base, set("a", "b"), replicas)}}
+	plan.SetTotals([]TypeTotal{{"kv", 3, 1000, 10000}}, nil)
+	if e := plan.Estimate; e.Keys != 0 || e.Bytes != 0 || len(plan.Steps[0].Moves) == 0 {
+		t.Errorf("what nobody takes moves: %+v", *e)
 	}
 }

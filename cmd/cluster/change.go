@@ -100,16 +100,24 @@ func preflight(p coordinator.ChangePlan) error {
 
 func planTable(w io.Writer, p coordinator.ChangePlan) {
 	fmt.Fprintf(w, "for placement version %d, target %s\n\n", p.Version, strings.Join(p.Target, " "))
-	fmt.Fprintln(w, "STEP\tRANGES\tFROM\tTO\tSHARE\tKEYS")
+	fmt.Fprintln(w, "STEP\tRANGES\tFROM\tTO\tSHARE\tKEYS\tBYTES")
 	for _, s := range p.Steps {
 		name, n := s.Step, fmt.Sprint(s.Ranges)
 		for _, m := range s.Moves {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.2f %%\t%d\n", name, n, dash(m.From), dash(m.To), 100*m.Share, m.Keys)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.2f %%\t%s\n", name, n, dash(m.From), dash(m.To), 100*m.Share, about(p, m.Keys, m.Bytes))
 			name, n = "", ""
 		}
 		if name != "" {
 			fmt.Fprintf(w, "%s\t%s\n", name, n)
 		}
+	}
+	if e := p.Estimate; e != nil {
+		fmt.Fprintf(w, "\nestimated from what the members hold, in all: %d copies of keys, %s\n", e.Keys, config.FormatSize(e.Bytes))
+		if len(e.Silent) > 0 {
+			fmt.Fprintf(w, "no answer from %s: taken from what the others hold\n", strings.Join(e.Silent, ", "))
+		}
+	} else {
+		fmt.Fprintln(w, "\nno member has told what it holds: keys and bytes are not known")
 	}
 	fmt.Fprintln(w, "\nMEMBER\tOWNS\tTHEN")
 	ids := map[string]bool{}
@@ -133,6 +141,14 @@ func planTable(w io.Writer, p coordinator.ChangePlan) {
 		}
 		fmt.Fprintf(w, "check %s\t%s\n", x.Name, mark)
 	}
+}
+
+// about writes an estimate as one.
+func about(p coordinator.ChangePlan, keys int, bytes int64) string {
+	if p.Estimate == nil {
+		return "?\t?"
+	}
+	return fmt.Sprintf("~%d\t~%s", keys, config.FormatSize(bytes))
 }
 
 func dash(s string) string {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"chainmail/ring"
 )
 
 // Stats counts what a Core holds.
@@ -134,6 +136,36 @@ func (c *Core) Snapshot() []Record {
 		return true
 	})
 	return out
+}
+
+// TypeCount counts the keys of one type of which a member holds a state, and the bytes of their pages.
+type TypeCount struct {
+	Keys  int   `json:"keys"`
+	Bytes int64 `json:"bytes"`
+}
+
+// Count adds the copies from a token on to into, by type: at least most of them, if there are so many, and all of the last
+// token. next is where to go on if there are more. Deleted keys and bare promises are left out.
+func (c *Core) Count(from ring.Token, most int, into map[string]TypeCount) (next ring.Token, more bool) {
+	seen, last := 0, from
+	c.slots.ascend(from, func(s *slot) bool {
+		if seen >= most && s.key != last {
+			next, more = s.key, true
+			return false
+		}
+		seen, last = seen+1, s.key
+		if len(s.pages) == 0 {
+			return true
+		}
+		x := into[s.id.Type]
+		x.Keys++
+		for _, p := range s.pages {
+			x.Bytes += int64(len(p.Data))
+		}
+		into[s.id.Type] = x
+		return true
+	})
+	return next, more
 }
 
 // ActivationInfo is one activation in a listing.
