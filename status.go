@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -55,9 +54,19 @@ type Filling struct {
 	Keys   int    `json:"keys"`   // states taken in so far
 	Bytes  int    `json:"bytes"`
 	// What is left, estimated from the share of the circle that the sources have answered for; -1 while nothing is known.
-	KeysLeft  int                   `json:"keys_left"`
-	BytesLeft int                   `json:"bytes_left"`
-	Sources   []core.SourceProgress `json:"sources"`
+	KeysLeft  int          `json:"keys_left"`
+	BytesLeft int          `json:"bytes_left"`
+	Sources   []FillSource `json:"sources"`
+}
+
+// FillSource is a member that another one fetches from.
+type FillSource struct {
+	Member    string        `json:"member"`
+	Share     float64       `json:"share"` // of the circle that it has answered for
+	Done      bool          `json:"done"`
+	Why       string        `json:"why,omitempty"`        // why it gives nothing now
+	LastError string        `json:"last_error,omitempty"` // also when it has answered since
+	ErrorAge  time.Duration `json:"last_error_age_ns,omitempty"`
 }
 
 // self gives this member's own status.
@@ -85,7 +94,10 @@ func (n *Node) self(ctx context.Context) (MemberStatus, error) {
 }
 
 func filling(what string, p core.FillProgress) Filling {
-	f := Filling{What: what, Done: p.Done, Wanted: p.Wanted, Keys: p.Keys, Bytes: p.Bytes, Sources: p.Sources, KeysLeft: -1, BytesLeft: -1}
+	f := Filling{What: what, Done: p.Done, Wanted: p.Wanted, Keys: p.Keys, Bytes: p.Bytes, Sources: []FillSource{}, KeysLeft: -1, BytesLeft: -1}
+	for _, x := range p.Sources {
+		f.Sources = append(f.Sources, FillSource(x))
+	}
 	if share := p.Share(); share > 0 {
 		f.KeysLeft = int(float64(p.Keys)*(1-share)/share) + p.Wanted
 		f.BytesLeft = int(float64(p.Bytes) * (1 - share) / share)
@@ -359,46 +371,4 @@ func (n *Node) Ready(ctx context.Context) []Check {
 		check("engine", err == nil && s.Version == p.Version, fmt.Sprintf("the engine is at version %d of %d", s.Version, p.Version)),
 		check("filled", err == nil && (s.Complete || !placed) && (placed || len(p.Base) > 0), "this member is filling its ranges, or the ring is empty"),
 	}
-}
-
-// ChangeProgress is where a change stands.
-type ChangeProgress struct {
-	membership.Change
-	Version uint64              `json:"version"`
-	Stage   string              `json:"stage"`
-	Step    string              `json:"step"`            // the active one, +id or -id
-	Chain   []string            `json:"chain,omitempty"` // what is left, the active step first
-	Waiting []membership.Waiter `json:"waiting,omitempty"`
-	Filling []MemberStatus      `json:"filling,omitempty"` // members that fill now
-}
-
-// Progress gives where a change stands, "" for the running one.
-func (n *Node) Progress(ctx context.Context, id string) (ChangeProgress, error) {
-	ch, err := n.coord.Change(ctx, id)
-	if err != nil {
-		return ChangeProgress{}, err
-	}
-	p := n.coord.Placement()
-	out := ChangeProgress{Change: ch, Version: p.Version, Stage: p.Stage.String()}
-	if p.Running == nil || p.Running.ID != ch.ID {
-		return out, nil
-	}
-	for _, s := range membership.Steps(p) {
-		out.Chain = append(out.Chain, s.String())
-	}
-	if len(out.Chain) > 0 {
-		out.Step = out.Chain[0]
-	}
-	out.Waiting = membership.Waiting(p)
-	for _, m := range n.Members(ctx) {
-		if len(m.Filling) > 0 {
-			out.Filling = append(out.Filling, m)
-		}
-	}
-	return out, nil
-}
-
-// String writes the steps of a chain as they are typed: +a, -b.
-func (p ChangeProgress) String() string {
-	return fmt.Sprintf("change %s %s, step %d of %d %s %s, chain %s", p.ID, p.Outcome, p.StepDone+1, p.Steps, p.Step, p.Stage, strings.Join(p.Chain, " "))
 }

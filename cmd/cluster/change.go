@@ -269,6 +269,9 @@ func progressTable(w io.Writer, p chainmail.ChangeProgress) {
 			fmt.Fprintf(w, "filling\t%s: %s\n", m.ID, fillText(f))
 		}
 	}
+	for _, e := range p.Errors {
+		fmt.Fprintf(w, "last error\t%s\n", e)
+	}
 }
 
 func outcome(ch membership.Change) string {
@@ -336,15 +339,12 @@ func (c *cli) watch(ctx context.Context, id string) error {
 			}
 			return c.watched(p)
 		}
-		line := p.String()
-		if len(p.Waiting) > 0 {
-			line += "; " + p.Waiting[0].String()
-		}
+		line, errs := watchLine(p)
 		switch {
 		case tty:
-			fmt.Fprintf(c.talk, "\r\x1b[K%s, %s", line, took(p.Change))
+			fmt.Fprintf(c.talk, "\r\x1b[K%s%s, %s", line, errs, took(p.Change))
 		case line != last:
-			c.say("%s", line)
+			c.say("%s%s", line, errs)
 		}
 		last = line
 		select {
@@ -352,6 +352,21 @@ func (c *cli) watch(ctx context.Context, id string) error {
 		case <-ctx.Done():
 		}
 	}
+}
+
+// watchLine says where a change stands, and what it last met with: that alone is not worth a new line, since its age
+// changes all the time.
+func watchLine(p chainmail.ChangeProgress) (line, errs string) {
+	line = p.String()
+	if len(p.Waiting) > 0 {
+		line += "; " + p.Waiting[0].String()
+	}
+	if len(p.Errors) > 0 {
+		e := p.Errors[0]
+		line += fmt.Sprintf("; last error of %s: %s", e.Member, e.What)
+		errs = fmt.Sprintf(", seen by %s %s ago", e.Seen, e.Age.Round(100*time.Millisecond))
+	}
+	return line, errs
 }
 
 func (c *cli) watched(p chainmail.ChangeProgress) error {

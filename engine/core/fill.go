@@ -76,7 +76,15 @@ type source struct {
 	now    uint64
 	run    uint64
 	empty  bool // it said that it is refilling too and has filled nothing
-	why    string
+	why    string // it gives nothing now
+
+	lastError string // the last why, also when that is over
+	failedAt  Time
+}
+
+// fail notes why a source gives nothing now.
+func (s *source) fail(why string, now Time) {
+	s.why, s.lastError, s.failedAt = why, why, now
 }
 
 // want is a newer state of a key that sources have.
@@ -296,7 +304,8 @@ func (c *Core) askSources(f *session) {
 	for _, id := range ids {
 		src := f.sources[id]
 		if src.seq != 0 && c.now-src.sent > pullTimeout {
-			src.seq, src.why = 0, "no answer"
+			src.seq = 0
+			src.fail("no answer", c.now)
 		}
 		if src.seq != 0 {
 			busy++
@@ -327,7 +336,8 @@ func (f *session) bringing() bool {
 
 func (c *Core) askSource(f *session, src *source) {
 	if m, ok := c.view.v.Member(src.id); !ok || m.Down {
-		src.why, src.next = "down", c.now+pullAgain
+		src.next = c.now + pullAgain
+		src.fail("down", c.now)
 		return
 	}
 	src.seq, src.sent = c.nextOp(), c.now
@@ -379,7 +389,8 @@ func (c *Core) pulled(m Message, b *Pulled) {
 	src.seq = 0
 	src.empty = src.empty || b.Code == CodeReceiving && b.Empty
 	if b.Code != CodeOK || !c.absorbAll(f, m.From, b.Entries) {
-		src.next, src.why = c.now+pullAgain, b.Code.String()
+		src.next = c.now + pullAgain
+		src.fail(b.Code.String(), c.now)
 		c.checkSession(f)
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"chainmail/ring"
 )
@@ -242,6 +243,9 @@ type SourceProgress struct {
 	Share  float64 // of the circle that it has answered for
 	Done   bool
 	Why    string // why it gives nothing now
+
+	LastError string        // what it last failed with, also when it has answered since; "" if it never has
+	ErrorAge  time.Duration // how long ago that was
 }
 
 // FillProgress is what a member is filling.
@@ -279,7 +283,11 @@ func (c *Core) Progress() (step, refill FillProgress) {
 			if done || src.gave { // what follows is a comparison
 				share = 1
 			}
-			p.Sources = append(p.Sources, SourceProgress{id, share, done, src.why})
+			s := SourceProgress{Member: id, Share: share, Done: done, Why: src.why, LastError: src.lastError}
+			if s.LastError != "" {
+				s.ErrorAge = time.Duration(c.now - src.failedAt)
+			}
+			p.Sources = append(p.Sources, s)
 		}
 		return p
 	}
