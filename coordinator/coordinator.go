@@ -18,6 +18,7 @@ import (
 //	Raft's own          Open        Close                 Close
 //	leader loop         Open        Close                 Close
 //	join loop           Open        Close, or success     Close
+//	gate                Open        Close                 nobody: it ends at once
 //	observations        Open        Close                 Close
 //	comparison          Open        Close, or a failure   Close
 type Coordinator struct {
@@ -31,6 +32,8 @@ type Coordinator struct {
 	wg     sync.WaitGroup
 
 	netTransport *raft.NetworkTransport
+	gate         *gate
+	ended        chan struct{} // closed when Raft has stopped, or was not started
 	hadState     bool
 	nudge        chan struct{}
 	health       health
@@ -58,13 +61,14 @@ func Open(cfg Config) (*Coordinator, error) {
 		return nil, err
 	}
 	c := &Coordinator{cfg: cfg, log: cfg.Logger.Named("coordinator"), fsm: newFSM(), nudge: make(chan struct{}, 1),
-		suspect: make(chan uint64, 1), failed: make(chan struct{})}
+		ended: make(chan struct{}), suspect: make(chan uint64, 1), failed: make(chan struct{})}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	var err error
 	if c.stores, err = openStores(cfg.DataDir, c.log); err != nil {
 		return nil, err
 	}
 	if err := c.startRaft(); err != nil {
+		close(c.ended)
 		if c.netTransport != nil {
 			c.netTransport.Close()
 		}
@@ -74,7 +78,7 @@ func Open(cfg Config) (*Coordinator, error) {
 	c.health.init(c)
 	c.wg.Go(c.lead)
 	c.wg.Go(c.compare)
-	if !c.hadState && (len(cfg.RetryJoin) > 0 || cfg.BootstrapExpect > 0) {
+	if !c.hadState {
 		c.wg.Go(c.findCluster)
 	}
 	return c, nil
@@ -104,6 +108,7 @@ func (c *Coordinator) Close() error {
 		case <-time.After(shutdownLimit):
 			c.log.Warn("raft did not stop in time", "member", c.cfg.Self.ID)
 		}
+		close(c.ended)
 		c.health.close()
 		c.wg.Wait()
 		if err := c.stores.close.Close(); c.closeErr == nil {

@@ -40,7 +40,7 @@ func (t *tap) SetHeartbeatHandler(f func(raft.RPC)) {
 	if t.fast {
 		t.NetworkTransport.SetHeartbeatHandler(f)
 	} else {
-		serialTransport{t.NetworkTransport}.SetHeartbeatHandler(f)
+		serialTransport{NetworkTransport: t.NetworkTransport}.SetHeartbeatHandler(f)
 	}
 }
 

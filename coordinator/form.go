@@ -55,13 +55,14 @@ func (c *Coordinator) Bootstrap(voters map[string]string, ifNeeded bool) error {
 	if err != nil {
 		return fmt.Errorf("bootstrap on member %s: %w", c.cfg.Self.ID, err)
 	}
+	c.gate.open()
 	return nil
 }
 
 // Join asks the cluster at any of the addresses to take this member in. It then follows the log, without a vote and
 // without a part in the ring.
 func (c *Coordinator) Join(ctx context.Context, addrs []string) error {
-	q, err := json.Marshal(joinRequest{c.cfg.Self.ID, c.cfg.Self.Address, c.cfg.ClusterName})
+	q, err := json.Marshal(joinRequest{c.cfg.Self.ID, c.cfg.Self.Address, c.cfg.ClusterName, !c.gate.isOpen()})
 	if err != nil {
 		return err
 	}
@@ -82,6 +83,7 @@ func (c *Coordinator) Join(ctx context.Context, addrs []string) error {
 				break
 			}
 			if s.State == "leader" {
+				c.gate.open()
 				return nil
 			}
 			if s.LeaderAddr == "" {
@@ -102,34 +104,52 @@ func (c *Coordinator) admit(q joinRequest) ([]byte, error) {
 		return nil, fmt.Errorf("member %s is of cluster %q, this is %q: %w", q.ID, q.ClusterName, c.cfg.ClusterName, ErrWrongCluster)
 	}
 	if c.IsLeader() {
-		known := false
-		for _, s := range c.servers() {
-			if string(s.ID) == q.ID && string(s.Address) == q.Address {
-				known = true
-			}
-		}
-		if !known {
-			// For a known id this changes the address alone; the vote stays as it is.
-			if err := c.ask(func() error {
-				return c.raft.AddNonvoter(raft.ServerID(q.ID), raft.ServerAddress(q.Address), 0, queueTimeout).Error()
-			}); err != nil {
-				return nil, fmt.Errorf("%w: %w", ErrNotLeader, err)
-			}
+		if err := c.letIn(q); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrNotLeader, err)
 		}
 	}
 	return json.Marshal(c.Status())
+}
+
+// letIn makes a member a server of Raft. One that is empty although it has a vote has lost its disk: the vote is taken
+// from it, and it gets it back when it has caught up. That this is committed, or confirmed, by a majority in which the
+// empty one does not count shows that this member leads and knows all that was committed.
+func (c *Coordinator) letIn(q joinRequest) error {
+	known, votes := false, false
+	for _, s := range c.servers() {
+		if string(s.ID) == q.ID {
+			known, votes = string(s.Address) == q.Address, s.Suffrage == raft.Voter
+		}
+	}
+	// One that has not registered is about to form the cluster with the others.
+	if _, registered := c.Placement().Member(q.ID); q.Empty && votes && registered {
+		c.log.Warn("a voter comes back without its log: it is demoted", "member", q.ID)
+		if err := c.ask(func() error { return c.raft.DemoteVoter(raft.ServerID(q.ID), 0, queueTimeout).Error() }); err != nil {
+			return err
+		}
+	}
+	if !known { // for a known id this changes the address alone
+		return c.ask(func() error {
+			return c.raft.AddNonvoter(raft.ServerID(q.ID), raft.ServerAddress(q.Address), 0, queueTimeout).Error()
+		})
+	}
+	if q.Empty {
+		return c.confirm()
+	}
+	return nil
 }
 
 // findCluster joins what is there, or forms the cluster when as many members as are expected see each other and none of
 // them has found one: joining comes first, so that no second cluster is formed beside a running one. They have to see the
 // same members: two that each see another part of those that are listed would form two clusters.
 func (c *Coordinator) findCluster() {
+	var leader []string // one that has this member among its servers and was refused
 	for c.raft.LastIndex() == 0 {
 		ctx, done := context.WithTimeout(c.ctx, c.cfg.RetryInterval)
 		peers, agree, formed := c.look(ctx)
 		switch {
-		case formed:
-			if err := c.Join(ctx, c.cfg.RetryJoin); err != nil {
+		case formed || len(leader) > 0:
+			if err := c.Join(ctx, append(leader, c.cfg.RetryJoin...)); err != nil {
 				c.log.Info("join failed, trying again", "error", err)
 			}
 		case c.cfg.BootstrapExpect == 0 || len(peers) < c.cfg.BootstrapExpect:
@@ -141,7 +161,15 @@ func (c *Coordinator) findCluster() {
 			}
 		}
 		done()
-		if c.sleep(c.ctx, min(c.cfg.RetryInterval, time.Second)) != nil {
+		again := time.NewTimer(min(c.cfg.RetryInterval, time.Second))
+		select {
+		case addr := <-c.gate.heard:
+			leader = []string{addr}
+		case <-again.C:
+		case <-c.ctx.Done():
+		}
+		again.Stop()
+		if c.ctx.Err() != nil {
 			return
 		}
 	}

@@ -156,6 +156,11 @@ func (h *host) Dial(addr string, timeout time.Duration) (net.Conn, error) {
 	}
 	mine, theirs := net.Pipe()
 	near, far := h.track(mine, addr), to.track(theirs, h.addr)
+	if _, err := h.n.way(h.addr, addr); err != nil { // cut before they were tracked
+		near.Close()
+		far.Close()
+		return nil, err
+	}
 	select {
 	case to.accept <- far:
 		return near, nil

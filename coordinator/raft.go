@@ -19,7 +19,18 @@ import (
 
 // serialTransport keeps heartbeats off Raft's fast path. There they are answered outside the main loop, and a leader of
 // an old term can then write with the new leader's term (hashicorp/raft#695): two state machines part.
-type serialTransport struct{ *raft.NetworkTransport }
+type serialTransport struct {
+	*raft.NetworkTransport
+	rpcs <-chan raft.RPC // those that the gate lets through; nil: all
+}
+
+// Consumer gives what other members send.
+func (t serialTransport) Consumer() <-chan raft.RPC {
+	if t.rpcs != nil {
+		return t.rpcs
+	}
+	return t.NetworkTransport.Consumer()
+}
 
 // SetHeartbeatHandler drops the handler: heartbeats go the way of all other messages.
 func (serialTransport) SetHeartbeatHandler(func(raft.RPC)) {}
@@ -126,7 +137,12 @@ func (c *Coordinator) startRaft() error {
 	if !has && c.formedBefore() {
 		return fmt.Errorf("member %s, data directory %s: %w; give it a new id and an empty directory, and let it join", c.cfg.Self.ID, c.cfg.DataDir, ErrWiped)
 	}
-	var carrier raft.Transport = serialTransport{c.netTransport}
+	c.gate = newGate(has)
+	serial := serialTransport{NetworkTransport: c.netTransport}
+	if !has {
+		serial.rpcs = c.gate.guard(c.netTransport.Consumer(), c.ended)
+	}
+	var carrier raft.Transport = serial
 	if c.cfg.carry != nil {
 		carrier = c.cfg.carry(c.netTransport)
 	}

@@ -39,7 +39,7 @@ func TestHeartbeatsWait(t *testing.T) {
 	h := c.net.host("target")
 	target := raft.NewNetworkTransport(layer{h}, 1, testHeartbeat, io.Discard)
 	defer target.Close()
-	serialTransport{target}.SetHeartbeatHandler(func(raft.RPC) { t.Error("a heartbeat took the fast path") })
+	serialTransport{NetworkTransport: target}.SetHeartbeatHandler(func(raft.RPC) { t.Error("a heartbeat took the fast path") })
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

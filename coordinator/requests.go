@@ -27,6 +27,7 @@ type joinRequest struct {
 	ID          string `json:"id"`
 	Address     string `json:"address"`
 	ClusterName string `json:"cluster_name"`
+	Empty       bool   `json:"empty,omitempty"` // it has no Raft state and takes no part in Raft before the leader has answered
 }
 
 type departRequest struct {
