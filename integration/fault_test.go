@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -34,6 +35,41 @@ func TestRestartEachInTurn(t *testing.T) {
 			c.check(true)
 		})
 	}
+}
+
+// Each member in turn, all of them voters, loses its whole disk and comes back under its name: its vote is taken before it
+// takes part again, and it has one again when it has caught up.
+func TestWipeEachInTurn(t *testing.T) {
+	c := begin(t, 3, process.Settings{Store: "bolt"})
+	c.importRows(500)
+	c.start()
+	for _, m := range c.members {
+		c.must(m.Kill())
+		c.must(m.Wipe())
+		c.more(300)
+		c.must(m.Start())
+		c.ready(c.members...)
+		c.until(m.ID+" has a vote again", func(context.Context) (bool, string) {
+			votes := 0
+			for _, s := range c.raft() {
+				if s.Voter {
+					votes++
+				}
+			}
+			return votes == 3, fmt.Sprint(c.raft())
+		})
+		c.more(200)
+		told := 0
+		for _, x := range c.members {
+			b, err := os.ReadFile(x.Log())
+			c.must(err)
+			told += strings.Count(string(b), "a voter comes back without its log: it is demoted: member="+m.ID)
+		}
+		if told == 0 {
+			t.Errorf("%s came back without its log, and no leader has demoted it", m.ID)
+		}
+	}
+	c.check(true)
 }
 
 // All members at once lose their power: with a store on disk every acknowledged write is there again.
