@@ -72,14 +72,15 @@ func virtual(t *testing.T, runs int, f func(c *cluster, r *rand.Rand)) {
 // production gives a member the times that a configuration without any has.
 func production(cfg *Config) {
 	cfg.Heartbeat, cfg.DownAfter, cfg.RetryInterval = 0, 0, 0
-	cfg.RemoveDownAfter = 5 * time.Minute
 }
 
 // grown starts a cluster of members on the ring, with production's times.
-func (c *cluster) grown(ids ...string) {
+func (c *cluster) grown(ids ...string) { c.t.Helper(); c.grownRemoving(5*time.Minute, ids...) }
+
+func (c *cluster) grownRemoving(removeAfter time.Duration, ids ...string) {
 	c.t.Helper()
 	for _, id := range ids {
-		c.start(id, production)
+		c.start(id, func(cfg *Config) { production(cfg); cfg.RemoveDownAfter = removeAfter })
 	}
 	if err := c.members[ids[0]].Bootstrap(voters(ids...), false); err != nil {
 		c.t.Fatal(err)
@@ -344,7 +345,7 @@ func TestVirtualPause(t *testing.T) {
 		c.eventually("d has reported", func() bool { return len(membership.Waiting(c.leaderPlacement())) == 0 })
 		at := c.leaderPlacement().Version
 		for range 3 {
-			c.pass(time.Duration(r.Int64N(int64(10 * time.Minute))))
+			c.pass(time.Duration(r.Int64N(int64(3 * time.Minute))))
 			l := c.leader()
 			c.net.isolate(addrOf(l.id))
 			c.leaderOfRest(l.id)
@@ -365,9 +366,12 @@ func TestVirtualPause(t *testing.T) {
 
 // TestVirtualRemoveDown has a member die for good: it is removed after remove_down_after. One that is back in time stays.
 func TestVirtualRemoveDown(t *testing.T) {
-	const after = 5 * time.Minute
+	after := 5 * time.Minute // the default
+	if testing.Short() {
+		after = time.Minute
+	}
 	virtual(t, *virtualRuns, func(c *cluster, r *rand.Rand) {
-		c.grown("a", "b", "c", "d")
+		c.grownRemoving(after, "a", "b", "c", "d")
 		m := c.any(r)
 		c.net.isolate(addrOf(m.id))
 		c.pass(after - 10*time.Second)
@@ -395,7 +399,11 @@ func TestVirtualRemoveDown(t *testing.T) {
 // TestVirtualClose closes members at random instants of their life, while a change runs, with calls under way and some
 // of the members cut off.
 func TestVirtualClose(t *testing.T) {
-	virtual(t, *virtualCloses, func(c *cluster, r *rand.Rand) {
+	closes := *virtualCloses
+	if testing.Short() {
+		closes /= 3
+	}
+	virtual(t, closes, func(c *cluster, r *rand.Rand) {
 		ids := names(3 + r.IntN(3))
 		all := addrs(ids...)
 		expect := len(ids) * (len(ids) % 2) // an even number is bootstrapped by hand
