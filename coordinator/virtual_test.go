@@ -56,10 +56,11 @@ func virtual(t *testing.T, runs int, f func(c *cluster, r *rand.Rand)) {
 			t.Logf("again with -run '^%s$' -virtual.seed %d", t.Name(), seed)
 			//lint:ignore SA1019 the only way to set the seed of Raft's timeouts
 			oldrand.Seed(int64(seed))
+			before := goleak.IgnoreCurrent()
 			synctest.Test(t, func(t *testing.T) {
 				f(makeCluster(t, defaultHeartbeat, 50*time.Millisecond, virtualPatience, virtualLife), rand.New(rand.NewPCG(seed, 0)))
 			})
-			if err := goleak.Find(goleak.IgnoreCurrent()); err != nil { // the bubble has found those that wait for ever
+			if err := goleak.Find(before); err != nil { // the bubble has found those that wait for ever
 				t.Error(err)
 			}
 		})

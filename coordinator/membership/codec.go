@@ -129,7 +129,8 @@ func Restore(b []byte) (*Placement, error) {
 	return p, nil
 }
 
-// Digest is a fingerprint of a placement: equal placements have equal ones on every member.
+// Digest is a fingerprint of a placement: equal placements have equal ones on every member. Members of different programs
+// compare them too, so that a new field has to be left out of the JSON while nothing has set it.
 func Digest(p *Placement) uint64 {
 	b, err := json.Marshal(p) // struct order and sorted map keys: the same bytes everywhere
 	if err != nil {
