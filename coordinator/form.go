@@ -164,6 +164,7 @@ func (c *Coordinator) findCluster() {
 		again := time.NewTimer(min(c.cfg.RetryInterval, time.Second))
 		select {
 		case addr := <-c.gate.heard:
+			c.log.Info("a leader lists this member, whose Raft state is empty: asking it to be let in", "member", c.cfg.Self.ID, "peer", addr)
 			leader = []string{addr}
 		case <-again.C:
 		case <-c.ctx.Done():
