@@ -75,7 +75,7 @@ type source struct {
 	since  uint64
 	now    uint64
 	run    uint64
-	empty  bool // it said that it is refilling too and has filled nothing
+	empty  bool   // it said that it is refilling too and has filled nothing
 	why    string // it gives nothing now
 
 	lastError string // the last why, also when that is over
