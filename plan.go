@@ -102,6 +102,9 @@ func totals(p *membership.Placement, counts map[string]map[string]core.TypeCount
 		if !ok {
 			k = p.Replicas[""]
 		}
+		if k == membership.Pinned {
+			continue
+		}
 		if held[k] == nil {
 			held[k] = r.Held(k)
 		}

@@ -70,7 +70,7 @@ func hasMember(n *Node, id string) bool {
 
 // TestTotals adds up what some of the members hold.
 func TestTotals(t *testing.T) {
-	p := &membership.Placement{Ring: ring.Params{Hash: ring.HashV1, VNodes: 64}, Replicas: map[string]int{"": 3, "one": 1}}
+	p := &membership.Placement{Ring: ring.Params{Hash: ring.HashV1, VNodes: 64}, Replicas: map[string]int{"": 3, "one": 1, "pin": membership.Pinned}}
 	for _, id := range []string{"a", "b", "c", "d", "e"} {
 		p.Base = append(p.Base, ring.Member{ID: id, Weight: 1})
 	}
@@ -80,8 +80,9 @@ func TestTotals(t *testing.T) {
 	}
 	all := map[string]map[string]core.TypeCount{}
 	for id, share := range r.Held(3) {
-		all[id] = map[string]core.TypeCount{"kv": {Keys: int(10000 * share), Bytes: int64(70000 * share)}, "one": {Keys: int(5000 * r.Held(1)[id])}}
+		all[id] = map[string]core.TypeCount{"kv": {Keys: int(10000 * share), Bytes: int64(70000 * share)}, "one": {Keys: int(5000 * r.Held(1)[id])}, "pin": {Keys: 7}}
 	}
+	// Pinned keys do not move.
 	for _, some := range [][]string{{"a", "b", "c", "d", "e"}, {"b", "d"}, {"c"}, {}} {
 		told := maps.Clone(all)
 		maps.DeleteFunc(told, func(id string, _ map[string]core.TypeCount) bool { return !slices.Contains(some, id) })

@@ -111,7 +111,7 @@ func planStep(s ring.Step, base, next *ring.Ring, replicas map[string]int) Plann
 	out := PlannedStep{Step: s.String(), Moves: []PlannedMoves{}, shares: map[int]map[pair]float64{}}
 	pairs := map[pair]bool{}
 	for _, n := range replicas {
-		if out.shares[n] != nil {
+		if out.shares[n] != nil || n == membership.Pinned { // pinned keys stay where they are
 			continue
 		}
 		out.shares[n] = map[pair]float64{}

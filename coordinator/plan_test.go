@@ -226,7 +226,7 @@ func TestPlanTotals(t *testing.T) {
 		return r
 	}
 	base, next := set("a", "b", "c"), set("a", "b", "c", "d")
-	replicas := map[string]int{"": 3, "one": 1, "all": 4}
+	replicas := map[string]int{"": 3, "one": 1, "all": 4, "pin": membership.Pinned}
 	plan := ChangePlan{Steps: []PlannedStep{planStep(ring.Step{Kind: ring.Join, Member: ring.Member{ID: "d"}}, base, next, replicas)}}
 	for _, m := range plan.Steps[0].Moves {
 		if m.From == "" && m.Share != 0 {

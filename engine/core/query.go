@@ -149,7 +149,7 @@ type TypeCount struct {
 // token. next is where to go on if there are more. Deleted keys and bare promises are left out.
 func (c *Core) Count(from ring.Token, most int, into map[string]TypeCount) (next ring.Token, more bool) {
 	seen, last := 0, from
-	c.slots.ascend(from, func(s *slot) bool {
+	c.slots.ascend(from, 0, func(s *slot) bool {
 		if seen >= most && s.key != last {
 			next, more = s.key, true
 			return false
