@@ -45,7 +45,7 @@ func (c *committer) flush() {
 }
 
 func (c *committer) run() {
-	defer c.room.Broadcast()
+	defer c.end()
 	var spare []core.Effect
 	for {
 		select {
@@ -67,6 +67,13 @@ func (c *committer) run() {
 	}
 }
 
+// end wakes a loop that waits for room. Under the lock: else it could miss this between its look at ctx and its wait.
+func (c *committer) end() {
+	c.mu.Lock()
+	c.room.Broadcast()
+	c.mu.Unlock()
+}
+
 // commit makes a batch durable and then carries out the rest of it.
 func (c *committer) commit(batch []core.Effect) error {
 	var puts []core.Put
@@ -85,7 +92,7 @@ func (c *committer) commit(batch []core.Effect) error {
 		}
 	}
 	for _, x := range batch {
-		c.e.release(x, func(in core.Input) { c.e.in.put(item{in: in}) })
+		c.e.release(x, c.e.toInbox)
 	}
 	return nil
 }
