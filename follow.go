@@ -43,6 +43,9 @@ func (n *Node) follow() {
 }
 
 func (n *Node) place(p *membership.Placement) {
+	if !n.bind(p.ClusterID) {
+		return
+	}
 	places := maps.Clone(*n.places.Load()) // who has gone may still wait for answers
 	for _, m := range p.Members {
 		places[m.ID] = m.Address

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"chainmail/engine/core"
 )
@@ -10,6 +12,9 @@ import (
 type committer struct {
 	e    *Engine
 	mine []core.Effect // the loop's, until flush
+
+	writes atomic.Uint64
+	took   atomic.Int64 // nanoseconds
 
 	mu   sync.Mutex
 	room *sync.Cond
@@ -59,7 +64,9 @@ func (c *committer) run() {
 		c.room.Broadcast()
 		c.mu.Unlock()
 		if err := c.commit(batch); err != nil {
-			c.e.fail(err)
+			if c.e.ctx.Err() == nil { // else the engine was closed meanwhile
+				c.e.Fail(err)
+			}
 			return
 		}
 		clear(batch)
@@ -87,9 +94,12 @@ func (c *committer) commit(batch []core.Effect) error {
 		}
 	}
 	if len(puts) > 0 || view != nil {
-		if err := c.e.cfg.Store.Apply(puts, view); err != nil {
+		began := time.Now()
+		if err := c.e.cfg.Store.Apply(c.e.ctx, puts, view); err != nil {
 			return err
 		}
+		c.writes.Add(1)
+		c.took.Add(int64(time.Since(began)))
 	}
 	for _, x := range batch {
 		c.e.release(x, c.e.toInbox)

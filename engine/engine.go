@@ -13,9 +13,9 @@ import (
 	"chainmail/engine/core"
 )
 
-// Store makes copies durable.
+// Store makes copies durable. Apply may take long; it ends when ctx does.
 type Store interface {
-	Apply(puts []core.Put, view *core.View) error
+	Apply(ctx context.Context, puts []core.Put, view *core.View) error
 }
 
 // Runner runs handlers. Run gives the outcome if it is there at once, else it gives nil and calls done exactly once,
@@ -118,6 +118,11 @@ func Start(cfg Config) (*Engine, error) {
 // Now is the instant on the clock that the core and messages' deadlines use.
 func (e *Engine) Now() core.Time { return core.Time(time.Since(e.start)) }
 
+// Writes counts the writes to the store, and the time that they took.
+func (e *Engine) Writes() (n uint64, took time.Duration) {
+	return e.commits.writes.Load(), time.Duration(e.commits.took.Load())
+}
+
 // Failed is closed when the store has failed; Err then says how.
 func (e *Engine) Failed() <-chan struct{} { return e.failed }
 
@@ -131,7 +136,8 @@ func (e *Engine) Err() error {
 	}
 }
 
-func (e *Engine) fail(err error) {
+// Fail stops the engine as a failure of its store does.
+func (e *Engine) Fail(err error) {
 	e.failOnce.Do(func() {
 		e.failure = fmt.Errorf("%w: %w", ErrStore, err)
 		e.log.Error("store failed; this member stops", "member", e.cfg.Core.Self, "error", err)

@@ -38,7 +38,7 @@ type memory struct {
 	slow time.Duration
 }
 
-func (s *memory) Apply(puts []core.Put, _ *core.View) error {
+func (s *memory) Apply(_ context.Context, puts []core.Put, _ *core.View) error {
 	if s.slow > 0 {
 		<-time.After(s.slow)
 	}
