@@ -105,7 +105,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 
 // open opens the parts in the order in which they need each other.
 func (n *Node) open(ctx context.Context) error {
-	start, err := n.openStore()
+	start, err := n.openStore(ctx)
 	if err != nil {
 		return err
 	}

@@ -1,20 +1,24 @@
 package chainmail
 
 import (
+	"context"
 	"path/filepath"
 
 	"chainmail/engine/store"
+	"chainmail/engine/store/postgres"
 )
 
 // copiesFile is the file of a bbolt store in the data directory.
 const copiesFile = "copies.db"
 
 // openStore opens what keeps this member's copies. In memory every start is an incarnation of its own.
-func (n *Node) openStore() (start store.Start, err error) {
+func (n *Node) openStore(ctx context.Context) (start store.Start, err error) {
 	owner := store.Owner{ClusterName: n.cfg.ClusterName, Member: n.id}
 	switch n.cfg.Store {
 	case StoreBolt:
 		n.store, start, err = opened(store.OpenBolt(filepath.Join(n.cfg.DataDir, copiesFile), owner))
+	case StorePostgres:
+		n.store, start, err = opened(postgres.Open(ctx, postgres.Config{DSN: n.cfg.StoreDSN, Owner: owner, Logger: n.log}))
 	default:
 		start = store.Start{Incarnation: store.NewIncarnation(), Boot: 1}
 	}

@@ -11,11 +11,16 @@ import (
 	"time"
 
 	"chainmail/engine/store"
+	"chainmail/internal/pgtest"
 )
 
 // durable are the stores that outlive a process; each gives its part of the configuration of a new cluster.
 var durable = map[string]func(t *testing.T) func(*Config){
 	StoreBolt: func(*testing.T) func(*Config) { return func(c *Config) { c.Store = "bolt" } },
+	StorePostgres: func(t *testing.T) func(*Config) {
+		dsn := pgtest.Start(t).DSN()
+		return func(c *Config) { c.Store, c.StoreDSN = StorePostgres, dsn }
+	},
 }
 
 // durableCluster starts three members whose copies are kept.

@@ -62,14 +62,16 @@ func NewIncarnation() uint64 {
 
 // Admissible says whether a put may replace a copy that a store holds.
 func Admissible(held core.CopyMeta, p *core.Put) error {
-	forgets := p.Full && len(p.Pages) == 0 && p.Meta.Stamp.IsZero()
 	switch {
 	case p.Drop:
 		return nil
 	case p.Meta.Promised.Less(held.Promised):
 		return fmt.Errorf("key %s: promise %s replaces %s: %w", p.Key, p.Meta.Promised, held.Promised, ErrOlder)
-	case p.Meta.Stamp.Less(held.Stamp) && !forgets:
+	case p.Meta.Stamp.Less(held.Stamp) && !Forgets(p):
 		return fmt.Errorf("key %s: stamp %s replaces %s: %w", p.Key, p.Meta.Stamp, held.Stamp, ErrOlder)
 	}
 	return nil
 }
+
+// Forgets says whether a put leaves nothing of a copy but its promise.
+func Forgets(p *core.Put) bool { return p.Full && len(p.Pages) == 0 && p.Meta.Stamp.IsZero() }
