@@ -94,15 +94,20 @@ func Open(ctx context.Context, cfg Config) (*Store, store.Start, error) {
 
 // create makes the schema, with everything in it, if there is none.
 func (s *Store) create(ctx context.Context, c *pgx.Conn) error {
-	var ours, all int
-	if err := c.QueryRow(ctx, s.sql.tables, s.cfg.Schema).Scan(&ours, &all); err != nil || ours > 0 {
+	var schemas, ours, all int
+	if err := c.QueryRow(ctx, s.sql.tables, s.cfg.Schema).Scan(&schemas, &ours, &all); err != nil || ours > 0 {
 		return err
 	}
 	if all > 0 {
 		return fmt.Errorf("it holds %d relations that are not ours: %w", all, store.ErrForeign)
 	}
 	return pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, s.sql.create, pgx.QueryExecModeSimpleProtocol); err != nil {
+		if schemas == 0 { // one that was made for a role may be all that it is allowed
+			if _, err := tx.Exec(ctx, s.sql.create); err != nil {
+				return err
+			}
+		}
+		if _, err := tx.Exec(ctx, s.sql.fill, pgx.QueryExecModeSimpleProtocol); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, s.sql.identify, format, s.cfg.Owner.ClusterName, s.cfg.Owner.Member, int64(store.NewIncarnation()))

@@ -406,6 +406,11 @@ func notAllowed(t *testing.T, srv *pgtest.Server) {
 	if _, _, err := Open(context.Background(), cfg); err == nil || !strings.Contains(err.Error(), "let the role create a schema") {
 		t.Errorf("a role without rights gives %v", err)
 	}
+	exec(t, admin(t, srv), "CREATE SCHEMA "+pgx.Identifier{schemaOf(owner)}.Sanitize()+" AUTHORIZATION guest")
+	s, _ := open(t, cfg)
+	w := &writer{s: s, want: storetest.Model{}}
+	w.puts(t, 3)
+	w.check(t, cfg)
 	for dsn, want := range map[string]string{srv.DSN() + " dbname=none": "does not exist", "postgres://u:secret@h/db?sslmode=perhaps": "cannot parse"} {
 		_, _, err := Open(context.Background(), settings(dsn))
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {

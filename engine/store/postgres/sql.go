@@ -34,21 +34,21 @@ func lockOf(schema string) int64 {
 
 // statements are those of one schema.
 type statements struct {
-	session, tables, create, identify, identity, boot, copies, pages, bind, bound string
-	fence, state, older, wipe, drop, remove, putCopies, putPages, finish          string
+	session, tables, create, fill, identify, identity, boot, copies, pages, bind, bound string
+	fence, state, older, wipe, drop, remove, putCopies, putPages, finish                string
 }
 
-// relations counts the identity tables and all relations of a schema.
-const relations = `SELECT count(*) FILTER (WHERE c.relname = 'identity'), count(*)
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1`
+// relations counts the schemas of a name, their identity tables and all their relations.
+const relations = `SELECT count(DISTINCT n.oid), count(c.oid) FILTER (WHERE c.relname = 'identity'), count(c.oid)
+FROM pg_namespace n LEFT JOIN pg_class c ON n.oid = c.relnamespace WHERE n.nspname = $1`
 
 func newStatements(schema string) *statements {
 	in := func(sql string) string { return strings.ReplaceAll(sql, "@", pgx.Identifier{schema}.Sanitize()+".") }
 	return &statements{
 		session: `SELECT pg_try_advisory_lock($1), pg_is_in_recovery(), current_setting('synchronous_commit') = 'off', current_setting('fsync') = 'off'`,
 		tables:  relations,
-		create: "CREATE SCHEMA IF NOT EXISTS " + pgx.Identifier{schema}.Sanitize() + in(`;
-CREATE TABLE @identity (one bool PRIMARY KEY DEFAULT true CHECK (one), format int NOT NULL, cluster_name text NOT NULL, member text NOT NULL,
+		create:  "CREATE SCHEMA " + pgx.Identifier{schema}.Sanitize(),
+		fill: in(`CREATE TABLE @identity (one bool PRIMARY KEY DEFAULT true CHECK (one), format int NOT NULL, cluster_name text NOT NULL, member text NOT NULL,
 	cluster text, incarnation bigint NOT NULL, boot bigint NOT NULL, applied bigint NOT NULL, entries bigint NOT NULL, view bytea);
 CREATE TABLE @copies (type bytea, name bytea, promised bytea NOT NULL, stamp bytea NOT NULL, PRIMARY KEY (type, name));
 CREATE TABLE @pages (type bytea, name bytea, page bytea, stamp bytea NOT NULL, sum bigint NOT NULL, data bytea NOT NULL, PRIMARY KEY (type, name, page))`),
