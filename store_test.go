@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -148,6 +149,47 @@ func refilled(t *testing.T, n *Node) {
 		case <-w.C():
 		case <-ctx.Done():
 			t.Fatal(context.Cause(ctx))
+		}
+	}
+}
+
+// A member whose database is away answers nothing that it could not keep, and can be closed.
+func TestCloseWhileDatabaseIsAway(t *testing.T) {
+	srv := pgtest.Start(t)
+	c := testConfig(t, "m1")
+	c.DataDir, c.Store, c.StoreDSN = t.TempDir(), StorePostgres, srv.DSN()
+	n := start(t, c)
+	if err := n.Coordinator().Bootstrap(map[string]string{"m1": n.Addr()}, false); err != nil {
+		t.Fatal(err)
+	}
+	ready(t, n)
+	sums := write(t, n, 3)
+	if err := srv.Stop(syscall.SIGQUIT); err != nil {
+		t.Fatal(err)
+	}
+	ctx, done := context.WithTimeout(t.Context(), time.Second)
+	defer done()
+	if _, err := n.Counter().Add(ctx, "c0", 1); !errors.Is(err, ErrUnknownOutcome) && !errors.Is(err, ErrUnavailable) {
+		t.Errorf("a write without the database gives %v", err)
+	}
+	if n.Err() != nil {
+		t.Errorf("the member has given up: %v", n.Err())
+	}
+	began := time.Now()
+	if err := n.Close(); err != nil {
+		t.Error(err)
+	}
+	if d := time.Since(began); d > 5*time.Second {
+		t.Errorf("close took %s", d)
+	}
+	if err := srv.Run(); err != nil {
+		t.Fatal(err)
+	}
+	n = start(t, c)
+	ready(t, n)
+	for k, want := range sums { // the write that was not answered may have happened
+		if sum, err := n.Counter().Get(limit(t, 20*time.Second), k); err != nil || sum != want && (k != "c0" || sum != want+1) {
+			t.Errorf("%s is %d, %v; %d was acknowledged", k, sum, err, want)
 		}
 	}
 }

@@ -192,7 +192,8 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// inspect checks the file before it is mapped. Another process that writes to it would make it look damaged.
+// inspect checks the file before it is mapped, under the lock that bbolt takes, too: another process that writes to it
+// would make it look damaged. A lock cannot be waited for with a time limit, so it is asked for again and again.
 func (b *Bolt) inspect() error {
 	f, err := os.OpenFile(b.path, os.O_RDWR, 0)
 	if err != nil {

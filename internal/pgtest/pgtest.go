@@ -123,11 +123,11 @@ func (s *Server) Run() error {
 	// Nothing here outlives the machine, so nothing needs to be on the disk: a killed server recovers without.
 	cmd := s.command("postgres", "-D", s.data(), "-k", s.dir, "-p", port, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "shared_buffers=32MB")
 	cmd.Stdout, cmd.Stderr = &s.output, &s.output
-	cmd.SysProcAttr.Pdeathsig = syscall.SIGQUIT // a test that is killed cannot stop it
+	dieWithParent(cmd.SysProcAttr) // a test that is killed cannot stop it
 	started, ended := make(chan error, 1), make(chan struct{})
 	go func() {
 		defer close(ended)
-		runtime.LockOSThread() // the signal above is sent when the thread ends that started it
+		runtime.LockOSThread() // that is, with the thread that started it
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		started <- err
