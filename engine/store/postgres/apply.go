@@ -51,7 +51,12 @@ func (s *Store) apply(ctx context.Context, c *pgx.Conn, b *batch) error {
 	}
 	q = &pgx.Batch{}
 	q.Queue(s.sql.finish, s.applied+1, done.entries, b.view)
-	q.Queue("COMMIT")
+	q.Queue("COMMIT").Exec(func(tag pgconn.CommandTag) error {
+		if tag.String() != "COMMIT" { // a transaction that had failed is rolled back without an error
+			return fmt.Errorf("commit ended as %s", tag)
+		}
+		return nil
+	})
 	if err := c.SendBatch(ctx, q).Close(); err != nil {
 		return err
 	}

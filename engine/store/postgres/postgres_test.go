@@ -138,6 +138,12 @@ func TestPostgres(t *testing.T) {
 	}
 }
 
+// The server of the tests does not wait for its disk.
+func BenchmarkPostgres(b *testing.B) {
+	cfg := settings(pgtest.Start(b).DSN())
+	storetest.Bench(b, func(o store.Owner) (store.Store, store.Start, error) { return Open(context.Background(), cfg) })
+}
+
 // proxy hands bytes on, and cuts each of its first connections after a number of messages of the client.
 type proxy struct {
 	l    net.Listener
