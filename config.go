@@ -47,7 +47,8 @@ type Config struct {
 	Raft       Raft
 	Limits     Limits
 	Transfer   membership.Limits // first start of a cluster only
-	Store      string            // "none" or "bolt" (default "bolt" with a DataDir, else "none")
+	Store      string            // "memory", "bbolt" or "postgres"; default "bbolt" with a DataDir, else "memory"
+	StoreDSN   string            // of a PostgreSQL database: a URL or key=value pairs, as for libpq
 	TLS        TLS
 	Logger     hclog.Logger // default: nothing is logged
 	// BeforeGoing is called once when this member was removed from the ring and has handed everything over: stop taking
@@ -85,8 +86,9 @@ type TLS struct {
 
 // Names of the stores.
 const (
-	StoreNone = "none"
-	StoreBolt = "bolt"
+	StoreMemory   = "memory"   // also "none"
+	StoreBolt     = "bbolt"    // also "bolt": a file in DataDir
+	StorePostgres = "postgres" // a schema of its own for each member in the database of StoreDSN
 )
 
 const (
@@ -115,10 +117,13 @@ func (c *Config) complete() error {
 	def(&c.ClusterName, "default")
 	def(&c.BindAddr, defaultBind)
 	if c.Store == "" {
-		c.Store = StoreNone
+		c.Store = StoreMemory
 		if c.DataDir != "" {
 			c.Store = StoreBolt
 		}
+	}
+	if name := storeName(c.Store); name != "" {
+		c.Store = name
 	}
 	if c.Weight == 0 {
 		c.Weight = 1
@@ -136,10 +141,12 @@ func (c *Config) complete() error {
 func (c *Config) Check() error {
 	bad := func(format string, args ...any) error { return fmt.Errorf("config: "+format, args...) }
 	switch {
-	case c.Store != "" && c.Store != StoreNone && c.Store != StoreBolt:
-		return bad("store %q is not known; use %q or %q", c.Store, StoreNone, StoreBolt)
-	case c.Store == StoreBolt && c.DataDir == "":
-		return bad("store %q needs a data_dir", StoreBolt)
+	case c.Store != "" && storeName(c.Store) == "":
+		return bad("store %q is not known; use %q, %q or %q", c.Store, StoreMemory, StoreBolt, StorePostgres)
+	case (storeName(c.Store) == StoreBolt || c.Store == StorePostgres) && c.DataDir == "":
+		return bad("store %q needs a data_dir: the log of the cluster is kept there", c.Store)
+	case (c.Store == StorePostgres) != (c.StoreDSN != ""):
+		return bad("store %q and a dsn need each other", StorePostgres)
 	case c.BootstrapExpect < 0 || c.BootstrapExpect > 0 && c.BootstrapExpect%2 == 0:
 		return bad("bootstrap_expect is %d; use an odd number of voters, or 0", c.BootstrapExpect)
 	case c.BootstrapExpect > 1 && len(c.RetryJoin) == 0:
@@ -157,6 +164,19 @@ func (c *Config) Check() error {
 		return bad("tls needs ca_file, cert_file and key_file together")
 	}
 	return nil
+}
+
+// storeName gives the name of a store for all its names, "" for none of them.
+func storeName(s string) string {
+	switch s {
+	case StoreMemory, "none":
+		return StoreMemory
+	case StoreBolt, "bolt":
+		return StoreBolt
+	case StorePostgres:
+		return s
+	}
+	return ""
 }
 
 // nodeID reads or creates the member's id.

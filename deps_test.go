@@ -19,6 +19,8 @@ var direction = []struct{ pkg, not, why string }{
 	{"chainmail/engine", "chainmail/coordinator", "only the root package wires"},
 	{"chainmail/engine", "chainmail/transport", "only the root package wires"},
 	{"chainmail/engine", "github.com/hashicorp/raft", "Raft is never in the path of reads and writes"},
+	{"chainmail/engine", "go.etcd.io/bbolt", "the engine knows what a store does, not which one it is"},
+	{"chainmail/engine", "github.com/jackc/pgx/v5", "the engine knows what a store does, not which one it is"},
 	{"chainmail/transport", "chainmail/", "the transport moves bytes"},
 	{"chainmail/transport", "github.com/hashicorp/raft", "only the coordinator knows Raft"},
 	{"chainmail/coordinator", "chainmail/engine", "only the root package wires"},

@@ -45,6 +45,9 @@ func (n *Node) follow() {
 
 // place tells the parts of a new placement; last is the one before it, nil at first.
 func (n *Node) place(last, p *membership.Placement) {
+	if !n.bind(p.ClusterID) {
+		return
+	}
 	places := maps.Clone(*n.places.Load()) // who has gone may still wait for answers
 	for _, m := range p.Members {
 		places[m.ID] = m.Address

@@ -42,6 +42,9 @@ var (
 	metricOrphans     = gauge("orphans", "Copies that this member need not hold and has not handed over yet.")
 	metricWanted      = gauge("wanted_copies", "Copies that are known to be missing here.")
 	metricFilled      = gauge("filled", "1 if this member holds all its ranges.")
+	metricWrites      = counter("store_writes_total", "Writes to the store, each with all that had gathered.")
+	metricWriteTime   = counter("store_write_seconds_total", "Time that writes to the store took.")
+	metricRetries     = counter("store_retries_total", "Tries to reach the store's database that failed and were followed by another.")
 	metricFrames      = counter("transport_frames_total", "Frames of the transport.", "lane", "direction")
 	metricBytes       = counter("transport_bytes_total", "Bytes of the transport's frames.", "lane", "direction")
 	metricRefused     = counter("transport_refused_total", "Handshakes that were refused.", "reason")
@@ -53,6 +56,7 @@ var (
 var metrics = []metric{
 	metricVersion, metricRevision, metricStage, metricWaiting, metricMembers, metricDown, metricRefilling, metricLeader, metricLag,
 	metricCopies, metricActivations, metricCalls, metricHeld, metricHeldBytes, metricOrphans, metricWanted, metricFilled,
+	metricWrites, metricWriteTime, metricRetries,
 	metricFrames, metricBytes, metricRefused, metricBad, metricReconnects, metricConnections,
 }
 
@@ -76,6 +80,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	c.placement(put)
 	c.engine(put)
+	c.store(put)
 	c.transport(put)
 }
 
@@ -121,6 +126,18 @@ func (c collector) engine(put func(metric, float64, ...string)) {
 	put(metricVersion, float64(s.Version))
 	put(metricRevision, float64(s.Revision))
 	put(metricFilled, truth(s.Complete))
+}
+
+func (c collector) store(put func(metric, float64, ...string)) {
+	if c.n.store == nil {
+		return
+	}
+	writes, took := c.n.engine.Writes()
+	put(metricWrites, float64(writes))
+	put(metricWriteTime, took.Seconds())
+	if r, ok := c.n.store.(interface{ Retries() uint64 }); ok {
+		put(metricRetries, float64(r.Retries()))
+	}
 }
 
 func (c collector) transport(put func(metric, float64, ...string)) {

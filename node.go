@@ -2,8 +2,6 @@ package chainmail
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -49,13 +47,14 @@ type Node struct {
 	transport *transport.Transport
 	coord     *coordinator.Coordinator
 	engine    *engine.Engine
-	store     *store.Bolt
+	store     store.Store // nil: copies are in memory only
 	host      *actor.Host
 
 	identity atomic.Pointer[transport.Identity]
 	places   atomic.Pointer[map[string]string] // member -> address
 	events   events
 	early    earlyAnswers
+	bound    string // follow's: the cluster that the store is of
 
 	declared   chan struct{} // closed when all members know the types' replica counts
 	undeclared error         // set before declared is closed: another count is in use
@@ -109,32 +108,18 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 
 // open opens the parts in the order in which they need each other.
 func (n *Node) open(ctx context.Context) error {
-	var saved *core.Saved
-	boot := uint64(1)
-	if n.cfg.Store == StoreBolt {
-		b, err := store.Open(filepath.Join(n.cfg.DataDir, "copies.db"), n.id)
-		if err != nil {
-			return err
-		}
-		n.store, n.inc, boot = b, b.Incarnation(), b.Boot()
-		if saved, err = b.Load(); err != nil {
-			return err
-		}
-		if len(b.Corrupt) > 0 {
-			return fmt.Errorf("%d copies do not match their checksums, first %s: %w; move %s away: the member then fills from the others", len(b.Corrupt), b.Corrupt[0], store.ErrDamaged, n.cfg.DataDir)
-		}
-	} else {
-		var b [8]byte
-		rand.Read(b[:])
-		n.inc = binary.BigEndian.Uint64(b[:]) | 1
+	start, err := n.openStore(ctx)
+	if err != nil {
+		return err
 	}
+	n.inc = start.Incarnation
 	if err := n.listen(ctx); err != nil {
 		return err
 	}
 	if err := n.openCoordinator(); err != nil {
 		return err
 	}
-	return n.openEngine(saved, boot)
+	return n.openEngine(start)
 }
 
 func (n *Node) listen(ctx context.Context) error {
@@ -195,16 +180,16 @@ func (n *Node) coreTypes() map[string]core.TypeConfig {
 // idleAfter ends activations of the built-in types that nobody has asked for so long; the copies stay.
 const idleAfter = 5 * time.Minute
 
-func (n *Node) openEngine(saved *core.Saved, boot uint64) error {
+func (n *Node) openEngine(start store.Start) error {
 	var err error
 	n.host, err = actor.NewHost(actor.HostConfig{Member: n.id, Types: n.cfg.Types, Plain: kinds.Builtin(), Asker: n, Logger: n.log.Named("actor")})
 	if err != nil {
 		return err
 	}
 	ec := engine.Config{
-		Core: core.Config{Self: n.id, Incarnation: n.inc, Boot: boot, Types: n.coreTypes(),
+		Core: core.Config{Self: n.id, Incarnation: n.inc, Boot: start.Boot, Types: n.coreTypes(),
 			Limits: core.Limits{Held: n.cfg.Limits.Held, HeldBytes: n.cfg.Limits.HeldBytes, Mailbox: n.cfg.Limits.Mailbox, State: n.cfg.Limits.State}},
-		Saved: saved, Runner: n.host, Send: n.send, Report: n.report, WantView: n.wantView, Logger: n.log,
+		Saved: start.Saved, Runner: n.host, Send: n.send, Report: n.report, WantView: n.wantView, Logger: n.log,
 	}
 	if n.store != nil {
 		ec.Store = n.store

@@ -62,6 +62,8 @@ func TestConfigIsRefused(t *testing.T) {
 		{"dev runs one member", func(c *Config) { c.Dev, c.DataDir = true, "x" }},
 		{`store "disk" is not known`, func(c *Config) { c.Store = "disk" }},
 		{"needs a data_dir", func(c *Config) { c.Store = StoreBolt }},
+		{"need each other", func(c *Config) { c.Store, c.DataDir = StorePostgres, "x" }},
+		{"need each other", func(c *Config) { c.StoreDSN = "host=h" }},
 		{"bootstrap_expect is 4", func(c *Config) { c.BootstrapExpect = 4; c.RetryJoin = []string{"h:1"} }},
 		{"retry_join is empty", func(c *Config) { c.BootstrapExpect = 3 }},
 		{"weight is 65", func(c *Config) { c.Weight = 65 }},

@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func testConfig(t testing.TB, id string) Config {
-	c := Config{NodeID: id, BindAddr: "127.0.0.1:0", Store: StoreNone,
+	c := Config{NodeID: id, BindAddr: "127.0.0.1:0", Store: StoreMemory,
 		Raft: Raft{Heartbeat: 300 * time.Millisecond}, Membership: Membership{DownAfter: 1500 * time.Millisecond, RemoveDownAfter: -1}}
 	if os.Getenv("CHAINMAIL_TEST_LOG") != "" {
 		c.Logger = hclog.New(&hclog.LoggerOptions{Name: id, Level: hclog.LevelFromString(os.Getenv("CHAINMAIL_TEST_LOG"))})

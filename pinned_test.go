@@ -103,7 +103,7 @@ func TestPinnedKeysRestart(t *testing.T) {
 		c := testConfig(t, "m1")
 		c.Types = []actor.Registered{typ}
 		c.DataDir = t.TempDir()
-		if c.Store = StoreNone; kept {
+		if c.Store = StoreMemory; kept {
 			c.Store = StoreBolt
 		}
 		n := start(t, c)

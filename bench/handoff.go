@@ -50,7 +50,7 @@ func handoff() error {
 }
 
 func node(id string, join []string) (*chainmail.Node, error) {
-	c := chainmail.Config{NodeID: id, BindAddr: "127.0.0.1:0", Store: chainmail.StoreNone, RetryJoin: join, RetryInterval: 100 * time.Millisecond,
+	c := chainmail.Config{NodeID: id, BindAddr: "127.0.0.1:0", Store: chainmail.StoreMemory, RetryJoin: join, RetryInterval: 100 * time.Millisecond,
 		Raft: chainmail.Raft{Heartbeat: time.Second}, Membership: chainmail.Membership{RemoveDownAfter: -1}}
 	return chainmail.Start(context.Background(), c)
 }

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"chainmail/engine/core"
 )
@@ -10,6 +12,9 @@ import (
 type committer struct {
 	e    *Engine
 	mine []core.Effect // the loop's, until flush
+
+	writes atomic.Uint64
+	took   atomic.Int64 // nanoseconds
 
 	mu   sync.Mutex
 	room *sync.Cond
@@ -45,7 +50,7 @@ func (c *committer) flush() {
 }
 
 func (c *committer) run() {
-	defer c.room.Broadcast()
+	defer c.end()
 	var spare []core.Effect
 	for {
 		select {
@@ -59,12 +64,21 @@ func (c *committer) run() {
 		c.room.Broadcast()
 		c.mu.Unlock()
 		if err := c.commit(batch); err != nil {
-			c.e.fail(err)
+			if c.e.ctx.Err() == nil { // else the engine was closed meanwhile
+				c.e.Fail(err)
+			}
 			return
 		}
 		clear(batch)
 		spare = batch
 	}
+}
+
+// end wakes a loop that waits for room. Under the lock: else it could miss this between its look at ctx and its wait.
+func (c *committer) end() {
+	c.mu.Lock()
+	c.room.Broadcast()
+	c.mu.Unlock()
 }
 
 // commit makes a batch durable and then carries out the rest of it.
@@ -80,12 +94,15 @@ func (c *committer) commit(batch []core.Effect) error {
 		}
 	}
 	if len(puts) > 0 || view != nil {
-		if err := c.e.cfg.Store.Apply(puts, view); err != nil {
+		began := time.Now()
+		if err := c.e.cfg.Store.Apply(c.e.ctx, puts, view); err != nil {
 			return err
 		}
+		c.writes.Add(1)
+		c.took.Add(int64(time.Since(began)))
 	}
 	for _, x := range batch {
-		c.e.release(x, func(in core.Input) { c.e.in.put(item{in: in}) })
+		c.e.release(x, c.e.toInbox)
 	}
 	return nil
 }

@@ -13,9 +13,9 @@ import (
 	"chainmail/engine/core"
 )
 
-// Store makes copies durable.
+// Store makes copies durable. Apply may take long; it ends when ctx does.
 type Store interface {
-	Apply(puts []core.Put, view *core.View) error
+	Apply(ctx context.Context, puts []core.Put, view *core.View) error
 }
 
 // Runner runs handlers. Run gives the outcome if it is there at once, else it gives nil and calls done exactly once,
@@ -42,7 +42,7 @@ type Config struct {
 
 const (
 	tickEvery = 10 * time.Millisecond
-	// maxQueue bounds the messages of others that wait for the core; what does not fit is dropped, and sent again.
+	// maxQueue bounds the messages that wait for the core: others' are dropped and sent again, callers are refused.
 	maxQueue = 65536
 	// maxEffects bounds what waits for the committer; the core waits until there is room.
 	maxEffects    = 65536
@@ -76,6 +76,9 @@ type Engine struct {
 	commits committer
 	reports reporter
 	local   []core.Input // the loop's: what came of its own effects
+	// What effects bring back goes through these; they are made once.
+	toLocal, toInbox func(core.Input)
+	executed         func(*core.Executed)
 
 	mu     sync.Mutex
 	waits  map[uint64]chan core.Result
@@ -98,6 +101,9 @@ func Start(cfg Config) (*Engine, error) {
 	e := &Engine{cfg: cfg, log: cfg.Logger.Named("engine"), start: time.Now(), waits: map[uint64]chan core.Result{}, failed: make(chan struct{})}
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.core = core.New(cfg.Core, e.Now(), cfg.Saved)
+	e.toLocal = func(in core.Input) { e.local = append(e.local, in) }
+	e.toInbox = func(in core.Input) { e.in.put(item{in: in}) }
+	e.executed = func(x *core.Executed) { e.in.put(item{in: x}) }
 	e.in.init()
 	e.commits.init(e)
 	e.reports.init(e)
@@ -112,6 +118,11 @@ func Start(cfg Config) (*Engine, error) {
 // Now is the instant on the clock that the core and messages' deadlines use.
 func (e *Engine) Now() core.Time { return core.Time(time.Since(e.start)) }
 
+// Writes counts the writes to the store, and the time that they took.
+func (e *Engine) Writes() (n uint64, took time.Duration) {
+	return e.commits.writes.Load(), time.Duration(e.commits.took.Load())
+}
+
 // Failed is closed when the store has failed; Err then says how.
 func (e *Engine) Failed() <-chan struct{} { return e.failed }
 
@@ -125,7 +136,8 @@ func (e *Engine) Err() error {
 	}
 }
 
-func (e *Engine) fail(err error) {
+// Fail stops the engine as a failure of its store does.
+func (e *Engine) Fail(err error) {
 	e.failOnce.Do(func() {
 		e.failure = fmt.Errorf("%w: %w", ErrStore, err)
 		e.log.Error("store failed; this member stops", "member", e.cfg.Core.Self, "error", err)
@@ -180,7 +192,7 @@ func (e *Engine) Do(ctx context.Context, f func(*core.Core)) error {
 	}
 }
 
-// Call is what Ask sends.
+// Call is what Ask sends. Its Body must not be changed afterwards: the message may be waiting still when Ask has given up.
 type Call struct {
 	Key       core.Key
 	Method    string
@@ -194,11 +206,17 @@ type Call struct {
 // DefaultTimeout is the deadline of a call whose context has none.
 const DefaultTimeout = 5 * time.Second
 
+// answers are channels of calls that were answered: empty, and known to nobody else.
+var answers = sync.Pool{New: func() any { return make(chan core.Result, 1) }}
+
 // Ask gives a message to its actor, wherever it is, and waits for the answer. When ctx ends first the outcome is unknown.
+// A member that has too many messages waiting refuses it at once.
 func (e *Engine) Ask(ctx context.Context, c Call) (core.Result, error) {
+	ctx, done := bounded(ctx)
+	defer done()
 	deadline := e.deadline(ctx)
 	id := e.calls.Add(1)
-	ch := make(chan core.Result, 1)
+	ch := answers.Get().(chan core.Result)
 	e.mu.Lock()
 	if e.closed || e.ctx.Err() != nil {
 		e.mu.Unlock()
@@ -206,9 +224,13 @@ func (e *Engine) Ask(ctx context.Context, c Call) (core.Result, error) {
 	}
 	e.waits[id] = ch
 	e.mu.Unlock()
-	e.in.put(c.input(id, deadline))
+	if !e.in.offer(c.input(id, deadline)) {
+		e.forget(id)
+		return core.Result{Code: core.CodeOverloaded, Text: fmt.Sprintf("member %s has %d messages waiting", e.cfg.Core.Self, maxQueue)}, nil
+	}
 	select {
 	case r := <-ch:
+		answers.Put(ch)
 		return r, nil
 	case <-ctx.Done():
 		// The core answers at the deadline; its answer says more than ctx.Err does.
@@ -217,12 +239,26 @@ func (e *Engine) Ask(ctx context.Context, c Call) (core.Result, error) {
 			return r, nil
 		case <-time.After(2 * tickEvery):
 		}
-		e.forget(id)
-		return core.Result{Code: core.CodeUnknownOutcome, Text: "the caller gave up: " + ctx.Err().Error()}, nil
+		return e.giveUp(id, ch, "the caller gave up: "+ctx.Err().Error()), nil
 	case <-e.ctx.Done():
-		e.forget(id)
-		return core.Result{Code: core.CodeUnknownOutcome, Text: "member " + e.cfg.Core.Self + " is closing"}, nil
+		return e.giveUp(id, ch, "member "+e.cfg.Core.Self+" is closing"), nil
 	}
+}
+
+// giveUp ends a call without its answer, but for one that has just been taken from the open calls and is on its way.
+func (e *Engine) giveUp(id uint64, ch chan core.Result, why string) core.Result {
+	if e.forget(id) == nil {
+		return <-ch
+	}
+	return core.Result{Code: core.CodeUnknownOutcome, Text: why}
+}
+
+// bounded gives a call without a deadline the default one: a core that waits for its disk cannot keep it.
+func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, DefaultTimeout)
 }
 
 func (c *Call) input(id uint64, deadline core.Time) item {
@@ -283,13 +319,12 @@ func (e *Engine) loop() {
 				continue
 			}
 			out = e.step(it.in, out)
-			for len(e.local) > 0 {
-				next := e.local[0]
-				e.local = e.local[1:]
-				out = e.step(next, out)
+			for i := 0; i < len(e.local); i++ { // it grows meanwhile
+				out = e.step(e.local[i], out)
 			}
+			clear(e.local)
+			e.local = e.local[:0]
 		}
-		e.local = nil
 		e.commits.flush()
 	}
 }
@@ -327,7 +362,7 @@ func (e *Engine) carryOut(x core.Effect) {
 			e.commits.add(x)
 			return
 		}
-		e.release(x, func(in core.Input) { e.local = append(e.local, in) })
+		e.release(x, e.toLocal)
 	}
 }
 
@@ -346,6 +381,3 @@ func (e *Engine) release(x core.Effect, self func(core.Input)) {
 		e.reports.put(*x)
 	}
 }
-
-// executed takes the outcome of a handler that ran in a goroutine of its own.
-func (e *Engine) executed(x *core.Executed) { e.in.put(item{in: x}) }

@@ -38,7 +38,7 @@ type memory struct {
 	slow time.Duration
 }
 
-func (s *memory) Apply(puts []core.Put, _ *core.View) error {
+func (s *memory) Apply(_ context.Context, puts []core.Put, _ *core.View) error {
 	if s.slow > 0 {
 		<-time.After(s.slow)
 	}
@@ -230,6 +230,36 @@ func TestStoreFailure(t *testing.T) {
 	}
 	if _, err := e.Ask(ctx, Call{Key: core.Key{Type: kinds.Counter, Name: "k"}, Method: kinds.Get}); !errors.Is(err, ErrClosed) {
 		t.Errorf("a call after the failure: %v", err)
+	}
+}
+
+// A member that has too much waiting refuses callers at once, and takes them again afterwards.
+func TestTooMuchWaits(t *testing.T) {
+	e := newGroup().start(t, "a", nil)
+	e.SetView(view("a"))
+	stopped, goOn := make(chan struct{}), make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := e.Do(context.Background(), func(*core.Core) { close(stopped); <-goOn }); err != nil {
+			t.Error(err)
+		}
+	})
+	<-stopped
+	for e.in.offer(item{in: &core.Tick{}}) {
+	}
+	if r := add(t, e, "k", 5*time.Second); r.Code != core.CodeOverloaded {
+		t.Errorf("%+v", r)
+	}
+	if err := e.Tell(context.Background(), Call{Key: core.Key{Type: kinds.Counter, Name: "k"}, Method: kinds.Get}); !errors.Is(err, ErrFull) {
+		t.Errorf("a message without an answer gives %v", err)
+	}
+	close(goOn)
+	wg.Wait()
+	if r := add(t, e, "k", 5*time.Second); r.Code != core.CodeOK {
+		t.Errorf("afterwards: %+v", r)
+	}
+	if e.forget(1) != nil {
+		t.Error("the refused call is remembered")
 	}
 }
 

@@ -12,8 +12,8 @@ type item struct {
 	do func(*core.Core)
 }
 
-// inbox is the queue before the loop. put never fails: what callers and this member itself give is bounded by who
-// waits for it. offer fails when the queue is long: messages of others are dropped then.
+// inbox is the queue before the loop. put never fails: what this member gives itself is bounded by what it has under
+// way. offer fails when the queue is long: messages of others are dropped then, and callers are refused.
 type inbox struct {
 	wake chan struct{} // capacity 1: there is something
 

@@ -17,13 +17,14 @@ type Kinds map[string]kinds.Handler
 func (k Kinds) Run(e *core.Execute, _ func(*core.Executed)) *core.Executed {
 	x := &core.Executed{Activation: e.Activation, Seq: e.Seq}
 	body, changes, err := k.call(e)
-	var app *kinds.AppError
-	switch {
-	case err == nil:
+	if err == nil {
 		x.Body, x.Changes = body, changes
-	case errors.As(err, &app):
+		return x
+	}
+	var app *kinds.AppError
+	if errors.As(err, &app) {
 		x.AppCode, x.Text, x.Body = app.Code, app.Text, body
-	default:
+	} else {
 		x.AppCode, x.Text = kinds.Internal, err.Error()
 	}
 	return x

@@ -16,13 +16,18 @@ import (
 	"chainmail/coordinator/membership"
 	"chainmail/integration/process"
 	"chainmail/internal/api"
+	"chainmail/internal/pgtest"
 )
 
 // Each member in turn is killed and comes back: in memory it fills again, on disk it has what it had.
 func TestRestartEachInTurn(t *testing.T) {
-	for _, store := range []string{"none", "bolt"} {
+	for _, store := range []string{chainmail.StoreMemory, chainmail.StoreBolt, chainmail.StorePostgres} {
 		t.Run(store, func(t *testing.T) {
-			c := begin(t, 3, process.Settings{Store: store})
+			set := process.Settings{Store: store}
+			if store == chainmail.StorePostgres && !testing.Short() {
+				set.DSN = pgtest.Start(t).DSN()
+			}
+			c := begin(t, 3, set)
 			c.importRows(500)
 			c.start()
 			for _, m := range c.members {
@@ -74,7 +79,24 @@ func TestWipeEachInTurn(t *testing.T) {
 
 // All members at once lose their power: with a store on disk every acknowledged write is there again.
 func TestPowerCycleOfAll(t *testing.T) {
-	c := begin(t, 3, process.Settings{Store: "bolt"})
+	powerCycle(t, process.Settings{Store: chainmail.StoreBolt}, func() {})
+}
+
+// Likewise with a store in a database, whose server dies with the members.
+func TestPowerCycleWithDatabase(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long; make integration runs it")
+	}
+	srv := pgtest.Start(t)
+	powerCycle(t, process.Settings{Store: chainmail.StorePostgres, DSN: srv.DSN()}, func() {
+		if err := errors.Join(srv.Stop(syscall.SIGQUIT), srv.Run()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func powerCycle(t *testing.T, set process.Settings, between func()) {
+	c := begin(t, 3, set)
 	c.importRows(500)
 	c.start()
 	c.more(500)
@@ -82,10 +104,37 @@ func TestPowerCycleOfAll(t *testing.T) {
 		c.must(m.Signal(syscall.SIGKILL))
 	}
 	c.load.Stop()
+	between()
 	for _, m := range c.members {
 		c.must(m.Kill())
 		c.must(m.Start())
 	}
+	c.ready(c.members...)
+	c.check(true)
+}
+
+// The server of the database dies under a load, and is away for longer than a member that does not answer would be taken
+// for down. No member fails for it, and what they had acknowledged is there.
+func TestDatabaseDies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long; make integration runs it")
+	}
+	srv := pgtest.Start(t)
+	c := begin(t, 3, process.Settings{Store: chainmail.StorePostgres, DSN: srv.DSN()})
+	c.importRows(500)
+	c.start()
+	c.more(500)
+	if err := srv.Stop(syscall.SIGQUIT); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-time.After(3 * time.Second): // the fault itself
+	case <-t.Context().Done():
+	}
+	if err := srv.Run(); err != nil {
+		t.Fatal(err)
+	}
+	c.more(500)
 	c.ready(c.members...)
 	c.check(true)
 }

@@ -87,7 +87,7 @@ func (c *cli) agentCmd() *cobra.Command {
 // devConfig is that of one member in memory on loopback.
 func devConfig() (config.Agent, error) {
 	f := config.Default()
-	f.NodeID, f.DataDir, f.Store.Backend, f.BindAddr = "dev", "", chainmail.StoreNone, "127.0.0.1"
+	f.NodeID, f.DataDir, f.Store.Backend, f.BindAddr = "dev", "", chainmail.StoreMemory, "127.0.0.1"
 	f.Membership.LeaveOnTerminate = false
 	a, err := f.Agent()
 	a.Node.Dev = true

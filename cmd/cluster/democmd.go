@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,8 +18,8 @@ func (c *cli) demoCmd() *cobra.Command {
 		switch {
 		case opt.Members < 3:
 			return usage("--members is %d; at least 3 are needed, so that one can be killed", opt.Members)
-		case opt.Store != "none" && opt.Store != "bolt":
-			return usage("--store is %q; use none or bolt", opt.Store)
+		case !slices.Contains([]string{"memory", "bbolt", "none", "bolt"}, opt.Store):
+			return usage("--store is %q; use memory or bbolt", opt.Store)
 		case opt.Input != "" && opt.Key == "":
 			return usage("name the key column of %s with --key", opt.Input)
 		case opt.Input == "" && opt.Key == "":
@@ -54,7 +55,7 @@ func (c *cli) demoCmd() *cobra.Command {
 	f.StringVar(&opt.Input, "input", "", "CSV file to import; default: the world's radio navigation aids")
 	f.StringVar(&opt.Key, "key", "", "its key column")
 	f.DurationVar(&opt.Duration, "duration", 20*time.Second, "keep the load up for at least so long")
-	f.StringVar(&opt.Store, "store", "none", "none: in memory; bolt: on disk")
+	f.StringVar(&opt.Store, "store", "memory", "memory, or bbolt: on disk")
 	f.BoolVar(&opt.Keep, "keep", false, "keep configurations and logs")
 	return cmd
 }

@@ -124,8 +124,8 @@ func counter(state map[string]core.Page, method string, body []byte) ([]byte, []
 		if d > 0 && n > math.MaxInt64-d || d < 0 && n < math.MinInt64-d {
 			return nil, nil, appErr(Overflow, "%d and %d do not fit into 64 bits", n, d)
 		}
-		out := AppendInt(nil, n+d)
-		return out, []core.Change{{Name: countPage, Data: out}}, nil
+		// The answer is the caller's to change, the page's bytes are not.
+		return AppendInt(nil, n+d), []core.Change{{Name: countPage, Data: AppendInt(nil, n+d)}}, nil
 	}
 	return nil, nil, appErr(BadRequest, "counter has no method %q; it has add and get", method)
 }

@@ -20,7 +20,8 @@ import (
 
 // Settings are what differs between the configurations of members.
 type Settings struct {
-	Store      string   // none or bolt
+	Store      string   // memory, bbolt or postgres
+	DSN        string   // of postgres
 	Join       []string // cluster addresses
 	Expect     int      // bootstrap_expect
 	Multiplier float64  // of Raft's times; 0: 0.25, a heartbeat timeout of 500 ms
@@ -100,7 +101,7 @@ func (m *Member) Configure(s Settings) error {
 	fmt.Fprintf(&b, "ports {\n  http    = %s\n  cluster = %s\n}\n", http, cluster)
 	fmt.Fprintf(&b, "server {\n  bootstrap_expect = %d\n  retry_join       = [%s]\n  retry_interval   = \"200ms\"\n}\n", s.Expect, strings.Join(quoted, ", "))
 	fmt.Fprintf(&b, "raft {\n  performance_multiplier = %v\n}\n", s.Multiplier)
-	fmt.Fprintf(&b, "store {\n  backend = %q\n}\n", s.Store)
+	fmt.Fprintf(&b, "store {\n  backend = %q\n  dsn     = %q\n}\n", s.Store, s.DSN)
 	if !strings.Contains(s.Extra, "membership {") {
 		fmt.Fprintf(&b, "membership {\n  down_after = \"1500ms\"\n}\n")
 	}

@@ -71,7 +71,8 @@ type Transfer struct {
 
 // Store says where copies are kept.
 type Store struct {
-	Backend string `hcl:"backend,optional" doc:"none or bolt"`
+	Backend string `hcl:"backend,optional" doc:"memory, bbolt (a file in data_dir), or postgres"`
+	DSN     string `hcl:"dsn,optional" doc:"of postgres: a URL or key=value pairs; a password is better left to PGPASSFILE"`
 }
 
 // TLS names the certificate files.
@@ -110,7 +111,7 @@ func Default() *File {
 		Ring:       &Ring{VNodes: 256, Replicas: 3},
 		Membership: &Membership{DownAfter: "3s", RemoveDownAfter: "5m", MaxVoters: 5, LeaveOnTerminate: true, LeaveTimeout: "30s"},
 		Transfer:   &Transfer{RateLimit: "0", MaxConcurrent: 4},
-		Store:      &Store{Backend: "bolt"},
+		Store:      &Store{Backend: "bbolt"},
 		TLS:        &TLS{VerifyRole: true},
 		ACL:        &ACL{},
 		Telemetry:  &Telemetry{Prometheus: true},
