@@ -1,0 +1,61 @@
+package chainmail
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Members that come at once enter one after the other, leave, and their successors enter again.
+func TestEnterAndLeave(t *testing.T) {
+	c := testConfig(t, "a")
+	c.BootstrapExpect = 1
+	first := start(t, c)
+	ready(t, first)
+	ctx := limit(t, 20*time.Second)
+	nodes := []*Node{first}
+	for _, id := range []string{"b", "c", "d"} {
+		c := testConfig(t, id)
+		c.RetryJoin = []string{first.Addr()}
+		nodes = append(nodes, start(t, c))
+	}
+	var wg sync.WaitGroup
+	for _, n := range nodes { // for the first there is nothing to do
+		wg.Go(func() {
+			if err := n.Enter(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := nodes[2].Leave(ctx); err != nil {
+		t.Fatal(err)
+	}
+	nodes[2].Close()
+	c = testConfig(t, "c")
+	c.RetryJoin = []string{first.Addr()}
+	again := start(t, c)
+	if err := again.Enter(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if p := again.Coordinator().Placement(); len(p.Base) != 4 || !p.Places("c") {
+		t.Errorf("the placement is %s", p)
+	}
+}
+
+// Without a cluster there is nothing to enter.
+func TestEnterInTime(t *testing.T) {
+	n := start(t, testConfig(t, "a"))
+	ctx, done := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer done()
+	if err := n.Enter(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "member a") {
+		t.Errorf("entering no cluster gives %v", err)
+	}
+	n.Close()
+	if err := n.Enter(t.Context()); !errors.Is(err, ErrClosed) {
+		t.Errorf("entering with a closed node gives %v", err)
+	}
+}
