@@ -16,15 +16,18 @@ import (
 func (n *Node) Enter(ctx context.Context) error {
 	w := n.coord.Watch()
 	defer w.Close()
-	submitted := ""
+	var e entry
 	for {
 		p := n.coord.Placement()
-		on, err := n.entered(p, submitted)
-		if on {
-			return n.WaitReady(ctx)
+		listed, err := false, e.failed(p, n.id)
+		if m, ok := p.Member(n.id); ok && m.Incarnation == n.inc { // else the placement is from an earlier run of this member
+			listed = true
+			if membership.In(p.Base, n.id) {
+				return n.WaitReady(ctx)
+			}
 		}
-		if m, listed := p.Member(n.id); err == nil && submitted == "" && listed && m.Incarnation == n.inc && !p.Places(n.id) {
-			submitted, err = n.submitEntry(ctx)
+		if err == nil && listed && e == (entry{}) && !p.Places(n.id) {
+			e, err = n.submitEntry(ctx)
 		}
 		if err != nil {
 			return fmt.Errorf("enter as member %s: %w", n.id, err)
@@ -41,26 +44,36 @@ func (n *Node) Enter(ctx context.Context) error {
 	}
 }
 
-// entered says whether this member is on the ring by a placement; it is an error if the change for it has ended otherwise.
-// Before the log lists this incarnation nothing is known: the placement is from an earlier run of the member.
-func (n *Node) entered(p *membership.Placement, submitted string) (bool, error) {
-	if m, ok := p.Member(n.id); ok && m.Incarnation == n.inc && membership.In(p.Base, n.id) {
-		return true, nil
-	}
-	for _, ch := range p.History {
-		if ch.ID == submitted && !p.Places(n.id) {
-			return false, fmt.Errorf("change %s ended as %s", ch.ID, ch.Outcome)
-		}
-	}
-	return false, nil
+// entry is what has become of the change that adds a member. The zero value: none was submitted, or another one ran.
+type entry struct {
+	change  string               // that was submitted
+	refused *coordinator.Refusal // why there is none; it may be that the member is on the ring already
 }
 
-// submitEntry gives the id of the change, "" if another one runs.
-func (n *Node) submitEntry(ctx context.Context) (string, error) {
+// failed says, once the placement is new enough to know, why the member is not on the ring.
+func (e entry) failed(p *membership.Placement, id string) error {
+	if p.Places(id) {
+		return nil
+	}
+	if e.refused != nil && p.Version >= e.refused.Version {
+		return e.refused
+	}
+	for _, ch := range p.History {
+		if ch.ID == e.change {
+			return fmt.Errorf("change %s ended as %s", ch.ID, ch.Outcome)
+		}
+	}
+	return nil
+}
+
+func (n *Node) submitEntry(ctx context.Context) (entry, error) {
 	ch, err := n.coord.Submit(ctx, coordinator.ChangeRequest{Add: []string{n.id}, By: n.id, Why: "enter"})
 	var r *coordinator.Refusal
-	if errors.As(err, &r) && r.Code == membership.ErrRunning {
-		return "", nil
+	switch {
+	case errors.As(err, &r) && r.Code == membership.ErrRunning:
+		return entry{}, nil
+	case errors.As(err, &r) && r.Code == membership.ErrInvalid:
+		return entry{refused: r}, nil
 	}
-	return ch.ID, err
+	return entry{change: ch.ID}, err
 }

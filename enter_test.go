@@ -59,3 +59,17 @@ func TestEnterInTime(t *testing.T) {
 		t.Errorf("entering with a closed node gives %v", err)
 	}
 }
+
+// The first member is put on the ring by the cluster itself, at about the time at which it asks for it.
+func TestFirstMemberEnters(t *testing.T) {
+	for range 10 {
+		c := testConfig(t, "a")
+		c.BootstrapExpect = 1
+		c.Raft.Heartbeat = 100 * time.Millisecond
+		n := start(t, c)
+		if err := n.Enter(limit(t, 5*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		n.Close()
+	}
+}
