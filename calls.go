@@ -57,11 +57,15 @@ func (n *Node) AskActor(ctx context.Context, c actor.Call) ([]byte, error) {
 // untilKnown repeats a call while its outcome is unknown. A read whose time ends is ErrUnavailable: it changed nothing.
 func (n *Node) untilKnown(ctx context.Context, c engine.Call, reads bool) (core.Result, error) {
 	began := time.Now().Add(-c.Tried)
+	var unknown *CallError // an earlier attempt that may have taken effect
 	for {
 		r, err := n.ask(ctx, c)
 		var call *CallError
 		if err == nil || !errors.As(err, &call) || call.Class != ErrUnknownOutcome || call.AppCode == actor.CodeUnknown {
-			return r, err
+			return r, stillUnknown(unknown, err)
+		}
+		if !reads {
+			unknown = call
 		}
 		if _, bound := ctx.Deadline(); !bound { // the first attempt had the default
 			var done context.CancelFunc
@@ -76,6 +80,16 @@ func (n *Node) untilKnown(ctx context.Context, c engine.Call, reads bool) (core.
 		}
 		c.Tried = time.Since(began)
 	}
+}
+
+// stillUnknown is the error of a repeat: if that was not run, whether the attempt before it was remains unknown.
+func stillUnknown(before *CallError, err error) error {
+	var call *CallError
+	if before == nil || err == nil || errors.As(err, &call) && call.AppCode != 0 {
+		return err
+	}
+	before.Text += "; repeated: " + err.Error()
+	return before
 }
 
 // TellActor gives a message to its actor and does not wait. It is delivered at most once.
