@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"sync"
@@ -168,6 +169,9 @@ func (b *bank) check(ctx context.Context) error {
 	}
 	fmt.Printf("balances that are not what the transfers make of them: %d\n", wrong)
 	fmt.Printf("total %d\n", total)
+	if wrong > 0 || total != people*opening {
+		return errors.New("money was made or lost")
+	}
 	return nil
 }
 

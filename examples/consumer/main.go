@@ -197,6 +197,9 @@ func report(ctx context.Context, nodes []*chainmail.Node, killed string) error {
 	for _, t := range slices.Sorted(maps.Keys(got.Types)) {
 		fmt.Printf("  %-8s %5d\n", t, got.Types[t])
 	}
-	fmt.Printf("as a straight count has them: types %v, countries %v\n", maps.Equal(types, got.Types), maps.Equal(countries, got.Countries))
+	if !maps.Equal(types, got.Types) || !maps.Equal(countries, got.Countries) {
+		return fmt.Errorf("a straight count has %v and %v, the actor %v and %v", types, countries, got.Types, got.Countries)
+	}
+	fmt.Println("as a straight count of the file has them, by type and by country")
 	return nil
 }

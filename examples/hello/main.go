@@ -26,11 +26,6 @@ func main() {
 		log.Fatal(err)
 	}
 	defer node.Close()
-	for _, name := range []string{"ada", "grace"} {
-		answer, err := greet.Ask(ctx, node, "front door", name)
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Println(answer)
-	}
+	answer, err := greet.Ask(ctx, node, "front door", "ada")
+	fmt.Println(answer, err)
 }
