@@ -3,6 +3,7 @@ package chainmail
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -72,4 +73,47 @@ func TestFirstMemberEnters(t *testing.T) {
 		}
 		n.Close()
 	}
+}
+
+// A member that serves says so while others come and go: load balancers look at any instant.
+func TestReadyDuringChanges(t *testing.T) {
+	c := testConfig(t, "a")
+	c.BootstrapExpect = 1
+	a := start(t, c)
+	ctx := limit(t, 20*time.Second)
+	if err := a.Enter(ctx); err != nil {
+		t.Fatal(err)
+	}
+	over, looks := make(chan struct{}), 0
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			for _, c := range a.Ready(ctx) {
+				if !c.OK {
+					t.Errorf("%+v", c)
+				}
+			}
+			looks++
+			select {
+			case <-over:
+				return
+			default:
+			}
+		}
+	})
+	for i := range 3 {
+		c := testConfig(t, fmt.Sprint("b", i))
+		c.RetryJoin = []string{a.Addr()}
+		b := start(t, c)
+		if err := b.Enter(ctx); err != nil {
+			t.Error(err)
+		}
+		if err := b.Leave(ctx); err != nil {
+			t.Error(err)
+		}
+		b.Close()
+	}
+	close(over)
+	wg.Wait()
+	t.Logf("%d looks", looks)
 }
