@@ -356,7 +356,7 @@ func (n *Node) Ready(ctx context.Context) []Check {
 
 // lagAllowed is how far the engine may be behind the log before the member says so: every step of a change comes to the log
 // first, and a load balancer that asks in between must not hear of it.
-const lagAllowed = 200 * time.Millisecond
+const lagAllowed = time.Second
 
 // statsAt gives the engine's state at a version of the placement, or what it has come to in the time that is allowed.
 func (n *Node) statsAt(ctx context.Context, version uint64) (core.Stats, error) {
@@ -366,7 +366,7 @@ func (n *Node) statsAt(ctx context.Context, version uint64) (core.Stats, error) 
 			return s, err
 		}
 		select {
-		case <-time.After(lagAllowed / 20):
+		case <-time.After(lookEvery):
 		case <-ctx.Done():
 			return s, ctx.Err()
 		}
