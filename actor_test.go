@@ -170,6 +170,11 @@ func TestRequestTakesEffectOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for range 2 {
+		if sum, err := b.deposit.AskOnce(ctx, n, "bob", "a", 10); err != nil || sum != 10 {
+			t.Errorf("a deposit under an id of the caller's gives %d, %v", sum, err)
+		}
+	}
 	for _, id := range []string{"a", "b", "a", "b", "a"} {
 		c.RequestID = id
 		if _, err := n.AskActor(ctx, c); err != nil {

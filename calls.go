@@ -54,23 +54,24 @@ func (n *Node) AskActor(ctx context.Context, c actor.Call) ([]byte, error) {
 	return r.Body, err
 }
 
-// untilKnown repeats a call while its outcome is unknown. A read whose time ends is ErrUnavailable: it changed nothing.
+// untilKnown repeats a call while its outcome is unknown. A read whose time ends is ErrUnavailable: it changed nothing. That
+// a later attempt was not run says nothing of the ones before: the outcome of a message stays unknown.
 func (n *Node) untilKnown(ctx context.Context, c engine.Call, reads bool) (core.Result, error) {
-	began, maybe := time.Now().Add(-c.Tried), c.Tried > 0
+	began, maybe := time.Now().Add(-c.Tried), !reads && c.Tried > 0
 	for {
 		r, err := n.ask(ctx, c)
+		if err == nil {
+			return r, nil
+		}
 		var call *CallError
-		if err == nil || !errors.As(err, &call) {
+		errors.As(err, &call)
+		if call == nil || call.Class != ErrUnknownOutcome || call.AppCode == actor.CodeUnknown {
+			if maybe && (call == nil || call.AppCode == 0) { // it was not run
+				err = &CallError{Class: ErrUnknownOutcome, Type: c.Key.Type, Key: c.Key.Name, Method: c.Method, Version: r.Version, Text: "repeated: " + err.Error()}
+			}
 			return r, err
 		}
-		if !reads && maybe && (call.Class == ErrUnavailable || call.Class == ErrOverloaded) {
-			call.Class = ErrUnknownOutcome // this attempt was not run; the one before may have been
-			return r, call
-		}
-		if call.Class != ErrUnknownOutcome || call.AppCode == actor.CodeUnknown {
-			return r, err
-		}
-		maybe = true
+		maybe = !reads
 		if _, bound := ctx.Deadline(); !bound { // the first attempt had the default
 			var done context.CancelFunc
 			ctx, done = context.WithDeadline(ctx, began.Add(engine.DefaultTimeout))

@@ -11,7 +11,8 @@
 //	_, err = node.KV().Put(ctx, "greeting", []byte("hello"))
 //
 // Messages go to the owner of their key, wherever the call is made, and are answered once a majority of the key's
-// replicas has the new state. Changing the members (Node.Submit) moves copies and owners range by range while calls go on.
+// replicas has the new state. Changing the members (Node.Enter, Node.Leave, or any change with
+// Coordinator.Submit) moves copies and owners range by range while calls go on.
 //
 // Errors say what to do: see ErrUnavailable, ErrUnknownOutcome, ErrOverloaded and ErrRejected. A Node may be used from any
 // goroutine; Close returns within 5 seconds at any time.

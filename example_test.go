@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"chainmail"
+	"chainmail/actor"
 )
 
 // One member in memory, for tests and for trying things out.
@@ -52,4 +53,36 @@ func ExampleKV_CompareAndSwap() {
 	// second: true
 	// third: <nil>
 	// c <nil>
+}
+
+type Account struct{ Balance int64 }
+
+var errOverdrawn = errors.New("not enough money")
+
+var Accounts = actor.NewType("bank.account", actor.Options[Account]{Errors: map[uint16]error{1: errOverdrawn}})
+
+var Book = actor.Handle(Accounts, "book", func(ctx context.Context, a *Account, amount int64) (int64, error) {
+	if a.Balance += amount; a.Balance < 0 {
+		return 0, errOverdrawn // and the balance is what it was
+	}
+	return a.Balance, nil
+})
+
+// An actor type of the application's own: a handler that fails changes nothing.
+func Example_ownType() {
+	ctx, done := context.WithTimeout(context.Background(), 10*time.Second)
+	defer done()
+	node, err := chainmail.Start(ctx, chainmail.Config{Dev: true, Types: []actor.Registered{Accounts}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer node.Close()
+	fmt.Println(Book.Ask(ctx, node, "alice", 10))
+	_, err = Book.Ask(ctx, node, "alice", -15)
+	fmt.Println(errors.Is(err, errOverdrawn))
+	fmt.Println(Book.Ask(ctx, node, "alice", -5))
+	// Output:
+	// 10 <nil>
+	// true
+	// 5 <nil>
 }

@@ -355,7 +355,7 @@ type Check struct {
 func (n *Node) Ready(ctx context.Context) []Check {
 	p := n.coord.Placement()
 	st := n.coord.Status()
-	s, err := n.stats(ctx)
+	s, err := n.statsAt(ctx, p.Version)
 	m, listed := p.Member(n.id)
 	check := func(name string, ok bool, why string) Check {
 		if ok {
@@ -368,7 +368,26 @@ func (n *Node) Ready(ctx context.Context) []Check {
 		check("cluster", p.ClusterID != "", "no cluster is known; bootstrap one or join"),
 		check("leader", st.LeaderID != "", "no leader is known"),
 		check("registered", listed && m.Incarnation == n.inc && s.Registered, "the log does not list this incarnation yet"),
-		check("engine", err == nil && s.Version == p.Version, fmt.Sprintf("the engine is at version %d of %d", s.Version, p.Version)),
+		check("engine", err == nil && s.Version >= p.Version, fmt.Sprintf("the engine is at version %d of %d", s.Version, p.Version)),
 		check("filled", err == nil && (s.Complete || !placed) && (placed || len(p.Base) > 0), "this member is filling its ranges, or the ring is empty"),
+	}
+}
+
+// lagAllowed is how far the engine may be behind the log before the member says so: every step of a change comes to the log
+// first, and a load balancer that asks in between must not hear of it.
+const lagAllowed = time.Second
+
+// statsAt gives the engine's state at a version of the placement, or what it has come to in the time that is allowed.
+func (n *Node) statsAt(ctx context.Context, version uint64) (core.Stats, error) {
+	for began := time.Now(); ; {
+		s, err := n.stats(ctx)
+		if err != nil || s.Version >= version || time.Since(began) > lagAllowed {
+			return s, err
+		}
+		select {
+		case <-time.After(lookEvery):
+		case <-ctx.Done():
+			return s, ctx.Err()
+		}
 	}
 }

@@ -108,14 +108,31 @@ func (m *Method[Req, Resp]) Ask(ctx context.Context, a Asker, key string, req Re
 			return resp, nil
 		}
 	}
-	var resp Resp
 	c, err := m.Call(key, req)
 	if err != nil {
-		return resp, err
+		var none Resp
+		return none, err
 	}
+	return m.ask(ctx, a, c)
+}
+
+// AskOnce is Ask under a request id of the caller's own, of at most 128 bytes: who asks again with the same id, from any
+// member and after any failure of its own, gets the first answer, as long as the key remembers it (see Options.Window).
+func (m *Method[Req, Resp]) AskOnce(ctx context.Context, a Asker, key, id string, req Req) (Resp, error) {
+	c, err := m.Call(key, req)
+	if err != nil {
+		var none Resp
+		return none, err
+	}
+	c.RequestID = id
+	return m.ask(ctx, a, c)
+}
+
+func (m *Method[Req, Resp]) ask(ctx context.Context, a Asker, c Call) (Resp, error) {
 	body, err := a.AskActor(ctx, c)
 	if err != nil {
-		return resp, m.d.known(err)
+		var none Resp
+		return none, m.d.known(err)
 	}
 	return decode[Resp](m.d, body)
 }

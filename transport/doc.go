@@ -45,5 +45,6 @@
 // dialer closes a control connection that had no request for 45 seconds.
 //
 // Delivery of one-way frames is at most once, in order for each member and lane; what was queued when a connection failed
-// is lost, and for the lane messages [Handler.OnPeerDown] says so.
+// is lost, and for the lane messages [Handler.OnPeerDown] says so. Between attempts, which get rarer, frames are refused. A
+// member that opens a connection itself is there: for a second from then on frames for it wait, and attempts do not end.
 package transport

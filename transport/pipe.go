@@ -21,6 +21,7 @@ type pipe struct {
 	sleep  bool      // the writer waits for wake
 	away   time.Time // no dial before; what is sent until then is refused
 	reason error
+	heard  time.Time // the member opened a connection to this one
 	wake   chan struct{}
 }
 
@@ -103,6 +104,8 @@ func (p *pipe) take(tick <-chan time.Time, dead <-chan struct{}) (data []byte, c
 	select {
 	case <-tick:
 		return nil, false
+	case <-dead: // what waits is for the next connection
+		return nil, false
 	default:
 	}
 	for {
@@ -181,6 +184,25 @@ func (p *pipe) run() {
 	}
 }
 
+// hears lets what is sent to a member go out at once: it opened a connection, so it is there, whatever the attempts to reach
+// it have come to. Otherwise the answers to one that was away would be refused until the next attempt is due.
+func (t *Transport) hears(member string) {
+	for lane := range lanes {
+		t.mu.Lock()
+		p := t.pipes[pipeKey{member, lane}]
+		t.mu.Unlock()
+		if p != nil {
+			p.mu.Lock()
+			p.heard, p.away, p.reason = time.Now(), time.Time{}, nil
+			p.mu.Unlock()
+		}
+	}
+}
+
+// isBack says that the member was heard of just now: an attempt that failed, or a connection that ended, was one to its
+// earlier run. The caller holds mu.
+func (p *pipe) isBack() bool { return time.Since(p.heard) < dialSoon }
+
 // connectSoon tries for a while, so that what is sent while a member starts is not lost.
 func (p *pipe) connectSoon() (net.Conn, net.Conn, error) {
 	begin, wait := time.Now(), dialFirst/4
@@ -188,8 +210,9 @@ func (p *pipe) connectSoon() (net.Conn, net.Conn, error) {
 		conn, raw, err := p.connect()
 		p.mu.Lock()
 		away := p.reason != nil // it has been failing for longer
+		back := p.isBack()
 		p.mu.Unlock()
-		if err == nil || away || permanent(err) || p.t.ctx.Err() != nil || time.Since(begin) > dialSoon {
+		if err == nil || p.t.ctx.Err() != nil || !back && (away || permanent(err) || time.Since(begin) > dialSoon) {
 			return conn, raw, err
 		}
 		select {
@@ -209,7 +232,7 @@ func (p *pipe) connect() (net.Conn, net.Conn, error) {
 	return conn, raw, err
 }
 
-// failed drops what is queued: its senders have to send again, or to give up.
+// failed drops what is queued: its senders have to send again, or to give up. For a member that is just back it waits.
 func (p *pipe) failed(err error, fails int) {
 	var wait time.Duration
 	if fails > 0 {
@@ -219,11 +242,13 @@ func (p *pipe) failed(err error, fails int) {
 		wait = dialRefused
 	}
 	p.mu.Lock()
-	p.queue = p.queue[:0]
-	p.away = time.Now().Add(wait/2 + rand.N(wait/2+1))
-	p.reason = fmt.Errorf("member %s, %s: %w", p.key.member, p.key.lane.class(), err)
-	if !errors.Is(err, ErrUnreachable) && !permanent(err) {
-		p.reason = fmt.Errorf("member %s, %s: %w: %w", p.key.member, p.key.lane.class(), ErrUnreachable, err)
+	if !p.isBack() {
+		p.queue = p.queue[:0]
+		p.away = time.Now().Add(wait/2 + rand.N(wait/2+1))
+		p.reason = fmt.Errorf("member %s, %s: %w", p.key.member, p.key.lane.class(), err)
+		if !errors.Is(err, ErrUnreachable) && !permanent(err) {
+			p.reason = fmt.Errorf("member %s, %s: %w: %w", p.key.member, p.key.lane.class(), ErrUnreachable, err)
+		}
 	}
 	p.mu.Unlock()
 	p.t.stats.reconnect()

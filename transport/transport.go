@@ -255,6 +255,7 @@ func (t *Transport) serve(c net.Conn) {
 		lane := Lane(h.class - ClassMessages)
 		done := t.takeOver(c, pipeKey{peer.Member, lane})
 		defer done()
+		t.hears(peer.Member)
 		t.serveFrames(conn, peer, lane)
 	}
 }

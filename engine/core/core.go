@@ -109,6 +109,7 @@ func New(cfg Config, now Time, saved *Saved) *Core {
 	c.ops = firstOp(c.run)
 	c.slots.init()
 	c.timers.init(now)
+	c.sweep.init()
 	if saved == nil {
 		return c
 	}

@@ -27,6 +27,7 @@ type sweepState struct {
 	out     map[string]*offerBatch // to be sent, by member
 	back    map[string]bool        // members that were down and are not: they may have missed commits
 	resumed bool                   // this run began with copies: what the run before still owed others of its keys is offered
+	gone    map[string]bool        // members that went down: what they committed last may be at a minority of those left
 }
 
 // offer is a copy that is being handed over.
@@ -46,6 +47,10 @@ type offerBatch struct {
 	bytes   int
 }
 
+func (s *sweepState) init() {
+	s.open, s.out, s.back, s.gone = map[Key]*slot{}, map[string]*offerBatch{}, map[string]bool{}, map[string]bool{}
+}
+
 func (s *sweepState) restart() {
 	s.bucket, s.again, s.orphans, s.skipped = 0, 0, 0, false
 }
@@ -56,17 +61,13 @@ func (c *Core) tickSweep() {
 	if c.view == nil || !c.registered() {
 		return
 	}
-	if w.open == nil {
-		w.open = map[Key]*slot{}
-		w.out = map[string]*offerBatch{}
-		w.back = map[string]bool{}
-	}
 	if w.bucket >= 1<<bucketBits {
 		if w.again == 0 {
 			w.left, w.again = w.orphans, c.now+sweepAgain
 			if !w.skipped {
 				clear(w.back)
 				w.resumed = false
+				clear(w.gone)
 			}
 		}
 		if c.now >= w.again || w.skipped && len(w.open) <= offersOpen/2 && c.held < c.cfg.Limits.Held {
@@ -85,13 +86,27 @@ func (c *Core) tickSweep() {
 }
 
 // returned notes who came back between two views, or has filled what it lost. What they missed is offered to them in the
-// walk that follows.
+// walk that follows. It notes who was lost, too: see bequeaths.
 func (c *Core) returned(old, v *View) {
 	for _, m := range v.Members {
-		if o, ok := old.Member(m.ID); ok && c.sweep.back != nil && m.ID != c.cfg.Self && (o.Down && !m.Down || o.Refilling && !m.Refilling) {
+		o, ok := old.Member(m.ID)
+		if !ok || m.ID == c.cfg.Self {
+			continue
+		}
+		if o.Down && !m.Down || o.Refilling && !m.Refilling {
 			c.sweep.back[m.ID] = true
 		}
+		if m.Down && !o.Down || m.Refilling && !o.Refilling {
+			c.sweep.gone[m.ID] = true
+		}
 	}
+}
+
+// bequeaths says whether a copy is marked and the last owner of its key may be lost. The owner of now may not have seen the
+// mark, which needed a majority alone: nobody would ask it for the key, and the work that the mark stands for would rest.
+func (c *Core) bequeaths(s *slot, p *placed) bool {
+	_, marked := s.page(ActivePage)
+	return marked && slices.ContainsFunc(p.s, func(id string) bool { return c.sweep.gone[id] })
 }
 
 // repairs says whether this member offers a copy to those of S that came back: the first member of S that was there does,
@@ -114,7 +129,7 @@ func (c *Core) repairs(p *placed) bool {
 
 // startRepair offers a copy to the other members of S.
 func (c *Core) startRepair(s *slot) {
-	if s.offer != nil || s.stamp.IsZero() || c.sweep.open == nil {
+	if s.offer != nil || s.stamp.IsZero() {
 		return
 	}
 	s.offer = &offer{stamp: s.stamp, since: c.now, repair: true, fence: c.place(s).fence}
@@ -143,6 +158,8 @@ func (c *Core) sweepSlot(s *slot) int {
 			c.startOffer(s, false)
 		}
 	case len(c.sweep.back) > 0 && !s.stamp.IsZero() && c.repairs(p):
+		c.sweepRepair(s)
+	case p.owner != c.cfg.Self && len(c.sweep.gone) > 0 && c.bequeaths(s, p):
 		c.sweepRepair(s)
 	case p.owner != c.cfg.Self || s.act != nil:
 	case s.deleted():
@@ -286,6 +303,9 @@ func (c *Core) offered(m Message, b *Offer) {
 				a.Code = CodeNeedFull
 			default:
 				c.install(s, e.Meta.Stamp.Epoch, e.Meta.Stamp, e.Pages)
+				if _, marked := s.page(ActivePage); marked {
+					c.sweep.again = min(c.sweep.again, c.now) // the next walk starts it, if it is to run here
+				}
 			}
 		}
 		a.Stamp = s.stamp

@@ -1,0 +1,119 @@
+package chainmail
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Members that come at once enter one after the other, leave, and their successors enter again.
+func TestEnterAndLeave(t *testing.T) {
+	c := testConfig(t, "a")
+	c.BootstrapExpect = 1
+	first := start(t, c)
+	ready(t, first)
+	ctx := limit(t, 20*time.Second)
+	nodes := []*Node{first}
+	for _, id := range []string{"b", "c", "d"} {
+		c := testConfig(t, id)
+		c.RetryJoin = []string{first.Addr()}
+		nodes = append(nodes, start(t, c))
+	}
+	var wg sync.WaitGroup
+	for _, n := range nodes { // for the first there is nothing to do
+		wg.Go(func() {
+			if err := n.Enter(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := nodes[2].Leave(ctx); err != nil {
+		t.Fatal(err)
+	}
+	nodes[2].Close()
+	c = testConfig(t, "c")
+	c.RetryJoin = []string{first.Addr()}
+	again := start(t, c)
+	if err := again.Enter(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if p := again.Coordinator().Placement(); len(p.Base) != 4 || !p.Places("c") {
+		t.Errorf("the placement is %s", p)
+	}
+}
+
+// Without a cluster there is nothing to enter.
+func TestEnterInTime(t *testing.T) {
+	n := start(t, testConfig(t, "a"))
+	ctx, done := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer done()
+	if err := n.Enter(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "member a") {
+		t.Errorf("entering no cluster gives %v", err)
+	}
+	n.Close()
+	if err := n.Enter(t.Context()); !errors.Is(err, ErrClosed) {
+		t.Errorf("entering with a closed node gives %v", err)
+	}
+}
+
+// The first member is put on the ring by the cluster itself, at about the time at which it asks for it.
+func TestFirstMemberEnters(t *testing.T) {
+	for range 10 {
+		c := testConfig(t, "a")
+		c.BootstrapExpect = 1
+		c.Raft.Heartbeat = 100 * time.Millisecond
+		n := start(t, c)
+		if err := n.Enter(limit(t, 5*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		n.Close()
+	}
+}
+
+// A member that serves says so while others come and go: load balancers look at any instant.
+func TestReadyDuringChanges(t *testing.T) {
+	c := testConfig(t, "a")
+	c.BootstrapExpect = 1
+	a := start(t, c)
+	ctx := limit(t, 20*time.Second)
+	if err := a.Enter(ctx); err != nil {
+		t.Fatal(err)
+	}
+	over, looks := make(chan struct{}), 0
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			for _, c := range a.Ready(ctx) {
+				if !c.OK {
+					t.Errorf("%+v", c)
+				}
+			}
+			looks++
+			select {
+			case <-over:
+				return
+			default:
+			}
+		}
+	})
+	for i := range 3 {
+		c := testConfig(t, fmt.Sprint("b", i))
+		c.RetryJoin = []string{a.Addr()}
+		b := start(t, c)
+		if err := b.Enter(ctx); err != nil {
+			t.Error(err)
+		}
+		if err := b.Leave(ctx); err != nil {
+			t.Error(err)
+		}
+		b.Close()
+	}
+	close(over)
+	wg.Wait()
+	t.Logf("%d looks", looks)
+}

@@ -1,0 +1,36 @@
+package transport
+
+import (
+	"testing"
+	"time"
+)
+
+// A member that was away for long and sends something gets its answer at once: that it sent shows that it is there, whatever
+// the attempts to reach it have come to so far.
+func TestAnswerToOneThatIsBack(t *testing.T) {
+	n := loopback(t)
+	b := n.start("b", &recorder{})
+	gone := n.listen("a")
+	n.place("a", gone.Addr().String())
+	gone.Close()
+	for b.down() < 4 { // until b's attempts are far between
+		b.Send("a", Messages, 3, []byte("anybody?"))
+		eventually(t, "b may try again", func() bool { return b.Send("a", Messages, 3, nil) == nil })
+		downs := b.down()
+		eventually(t, "b's attempt fails", func() bool { return b.down() > downs })
+	}
+	b.onFrame = func(heard) {
+		if err := b.Send("a", Messages, 3, []byte("answer")); err != nil {
+			t.Errorf("the answer cannot be sent: %v", err)
+		}
+	}
+	began := time.Now()
+	a := n.start("a", &recorder{})
+	if err := a.Send("b", Messages, 3, []byte("question")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the answer arrives", func() bool { return len(a.heard()) == 1 })
+	if d := time.Since(began); d > dialMost/4 {
+		t.Errorf("the answer took %s", d)
+	}
+}
