@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -133,8 +132,7 @@ func (n *Node) open(ctx context.Context) error {
 }
 
 func (n *Node) listen(ctx context.Context) error {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", n.cfg.BindAddr)
+	l, err := n.cfg.Network.Listen(ctx, n.cfg.BindAddr)
 	if err != nil {
 		return err
 	}
@@ -142,7 +140,7 @@ func (n *Node) listen(ctx context.Context) error {
 		l.Close()
 		return err
 	}
-	tc := transport.Config{Listener: l, Advertise: n.addr, Handler: handler{n}, Logger: n.log,
+	tc := transport.Config{Listener: l, Dial: n.cfg.Network.Dial, Advertise: n.addr, Handler: handler{n}, Logger: n.log,
 		Identity: func() transport.Identity { return *n.identity.Load() },
 		Resolve:  func(m string) (string, bool) { a, ok := (*n.places.Load())[m]; return a, ok }}
 	if n.cfg.TLS.CAFile != "" {
