@@ -86,6 +86,7 @@ type Membership struct {
 // Raft holds the log's settings.
 type Raft struct {
 	Heartbeat         time.Duration // also the election timeout; default 2 s
+	CommitTimeout     time.Duration // what was committed is known everywhere so soon; default 50 ms, less with fast heartbeats
 	SnapshotThreshold uint64        // default 8192
 	TrailingLogs      uint64        // default 10240; not below SnapshotThreshold
 }

@@ -170,7 +170,7 @@ func (n *Node) openCoordinator() error {
 		BootstrapExpect: n.cfg.BootstrapExpect, RetryJoin: n.cfg.RetryJoin, RetryInterval: n.cfg.RetryInterval,
 		MaxVoters: n.cfg.Membership.MaxVoters, DownAfter: n.cfg.Membership.DownAfter, RemoveDownAfter: max(n.cfg.Membership.RemoveDownAfter, 0),
 		Ring: n.cfg.Ring, Replicas: n.cfg.Replicas, Limits: n.cfg.Transfer,
-		Heartbeat: n.cfg.Raft.Heartbeat, SnapshotThreshold: n.cfg.Raft.SnapshotThreshold, TrailingLogs: n.cfg.Raft.TrailingLogs, Logger: n.log,
+		Heartbeat: n.cfg.Raft.Heartbeat, CommitTimeout: n.cfg.Raft.CommitTimeout, SnapshotThreshold: n.cfg.Raft.SnapshotThreshold, TrailingLogs: n.cfg.Raft.TrailingLogs, Logger: n.log,
 	})
 	return err
 }
