@@ -50,10 +50,31 @@ type Config struct {
 	Store      string            // "memory", "bbolt" or "postgres"; default "bbolt" with a DataDir, else "memory"
 	StoreDSN   string            // of a PostgreSQL database: a URL or key=value pairs, as for libpq
 	TLS        TLS
+	Network    Network      // default: TCP
 	Logger     hclog.Logger // default: nothing is logged
 	// BeforeGoing is called once when this member was removed from the ring and has handed everything over: stop taking
 	// requests then. When it returns the cluster lets the member go, and its calls are not answered any more.
 	BeforeGoing func(context.Context)
+}
+
+// Network is how a member listens and how it reaches the others: all that it sends goes through its connections. Addresses
+// are host:port. Package chainmailtest has one in memory, whose faults tests make.
+type Network interface {
+	Listen(ctx context.Context, addr string) (net.Listener, error)
+	Dial(ctx context.Context, addr string) (net.Conn, error)
+}
+
+// tcp is the default Network.
+type tcp struct{}
+
+func (tcp) Listen(ctx context.Context, addr string) (net.Listener, error) {
+	var lc net.ListenConfig
+	return lc.Listen(ctx, "tcp", addr)
+}
+
+func (tcp) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "tcp", addr)
 }
 
 // Membership holds the times of failure detection and leaving.
@@ -66,6 +87,7 @@ type Membership struct {
 // Raft holds the log's settings.
 type Raft struct {
 	Heartbeat         time.Duration // also the election timeout; default 2 s
+	CommitTimeout     time.Duration // what was committed is known everywhere so soon; default 50 ms, less with fast heartbeats
 	SnapshotThreshold uint64        // default 8192
 	TrailingLogs      uint64        // default 10240; not below SnapshotThreshold
 }
@@ -130,6 +152,9 @@ func (c *Config) complete() error {
 	}
 	if c.Membership.RemoveDownAfter == 0 {
 		c.Membership.RemoveDownAfter = 5 * time.Minute
+	}
+	if c.Network == nil {
+		c.Network = tcp{}
 	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -123,8 +122,7 @@ func (n *Node) open(ctx context.Context) error {
 }
 
 func (n *Node) listen(ctx context.Context) error {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", n.cfg.BindAddr)
+	l, err := n.cfg.Network.Listen(ctx, n.cfg.BindAddr)
 	if err != nil {
 		return err
 	}
@@ -132,7 +130,7 @@ func (n *Node) listen(ctx context.Context) error {
 		l.Close()
 		return err
 	}
-	tc := transport.Config{Listener: l, Advertise: n.addr, Handler: handler{n}, Logger: n.log,
+	tc := transport.Config{Listener: l, Dial: n.cfg.Network.Dial, Advertise: n.addr, Handler: handler{n}, Logger: n.log,
 		Identity: func() transport.Identity { return *n.identity.Load() },
 		Resolve:  func(m string) (string, bool) { a, ok := (*n.places.Load())[m]; return a, ok }}
 	if n.cfg.TLS.CAFile != "" {
@@ -162,7 +160,7 @@ func (n *Node) openCoordinator() error {
 		BootstrapExpect: n.cfg.BootstrapExpect, RetryJoin: n.cfg.RetryJoin, RetryInterval: n.cfg.RetryInterval,
 		MaxVoters: n.cfg.Membership.MaxVoters, DownAfter: n.cfg.Membership.DownAfter, RemoveDownAfter: max(n.cfg.Membership.RemoveDownAfter, 0),
 		Ring: n.cfg.Ring, Replicas: n.cfg.Replicas, Limits: n.cfg.Transfer,
-		Heartbeat: n.cfg.Raft.Heartbeat, SnapshotThreshold: n.cfg.Raft.SnapshotThreshold, TrailingLogs: n.cfg.Raft.TrailingLogs, Logger: n.log,
+		Heartbeat: n.cfg.Raft.Heartbeat, CommitTimeout: n.cfg.Raft.CommitTimeout, SnapshotThreshold: n.cfg.Raft.SnapshotThreshold, TrailingLogs: n.cfg.Raft.TrailingLogs, Logger: n.log,
 	})
 	return err
 }

@@ -37,6 +37,7 @@ type MemberStatus struct {
 	Copies      int           `json:"copies"`
 	Activations int           `json:"activations"`
 	Held        int           `json:"held"`
+	Calls       int           `json:"calls"`   // of its own callers, not answered yet
 	Orphans     int           `json:"orphans"` // copies that it need not hold and has not handed over yet
 	Complete    bool          `json:"complete"`
 	Filling     []Filling     `json:"filling,omitempty"`
@@ -77,7 +78,8 @@ func (n *Node) self(ctx context.Context) (MemberStatus, error) {
 	out := MemberStatus{Member: m, Reachable: true, Leader: st.State == "leader", Version: st.Version, Revision: st.Revision, Applied: st.Applied, LastContact: st.LastContact, Uptime: time.Since(n.started)}
 	err := n.engine.Do(ctx, func(c *core.Core) {
 		s := c.Stats()
-		out.Copies, out.Activations, out.Held, out.Orphans, out.Complete, out.TakenKeys = s.Copies, s.Activations, s.Held, s.Orphans, s.Complete, s.Taken
+		out.Copies, out.Activations, out.Held, out.Calls = s.Copies, s.Activations, s.Held, s.Calls
+		out.Orphans, out.Complete, out.TakenKeys = s.Orphans, s.Complete, s.Taken
 		step, refill := c.Progress()
 		for _, f := range []struct {
 			what string

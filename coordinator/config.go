@@ -48,6 +48,7 @@ type Config struct {
 
 	Heartbeat         time.Duration // also the election timeout; default 2 s
 	Lease             time.Duration // default 3/4 of Heartbeat
+	CommitTimeout     time.Duration // default 50 ms, at most 1/10 of Heartbeat
 	SnapshotThreshold uint64
 	TrailingLogs      uint64
 	Logger            hclog.Logger
@@ -57,6 +58,7 @@ type Config struct {
 
 const (
 	defaultHeartbeat = 2 * time.Second
+	defaultCommit    = 50 * time.Millisecond
 	defaultDownAfter = 3 * time.Second
 	defaultRetry     = 5 * time.Second
 	defaultMaxVoters = 5
@@ -75,6 +77,7 @@ func (c *Config) complete() error {
 	}
 	set(&c.Heartbeat, defaultHeartbeat)
 	set(&c.Lease, c.Heartbeat*3/4)
+	set(&c.CommitTimeout, min(defaultCommit, c.Heartbeat/10))
 	set(&c.DownAfter, defaultDownAfter)
 	set(&c.RetryInterval, defaultRetry)
 	if c.MaxVoters == 0 {

@@ -122,7 +122,7 @@ func (c *Coordinator) startRaft() error {
 	cfg := raft.DefaultConfig()
 	cfg.LocalID = raft.ServerID(c.cfg.Self.ID)
 	cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLeaseTimeout = c.cfg.Heartbeat, c.cfg.Heartbeat, c.cfg.Lease
-	cfg.CommitTimeout = min(50*time.Millisecond, c.cfg.Heartbeat/10)
+	cfg.CommitTimeout = c.cfg.CommitTimeout
 	cfg.SnapshotThreshold, cfg.TrailingLogs = c.cfg.SnapshotThreshold, c.cfg.TrailingLogs
 	cfg.ShutdownOnRemove = false
 	cfg.NoLegacyTelemetry = true

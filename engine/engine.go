@@ -80,9 +80,10 @@ type Engine struct {
 	toLocal, toInbox func(core.Input)
 	executed         func(*core.Executed)
 
-	mu     sync.Mutex
-	waits  map[uint64]chan core.Result
-	closed bool
+	mu      sync.Mutex
+	waits   map[uint64]chan core.Result
+	answers sync.Pool // of channels of calls that were answered: empty, and known to nobody else
+	closed  bool
 
 	failOnce sync.Once
 	failed   chan struct{}
@@ -206,9 +207,6 @@ type Call struct {
 // DefaultTimeout is the deadline of a call whose context has none.
 const DefaultTimeout = 5 * time.Second
 
-// answers are channels of calls that were answered: empty, and known to nobody else.
-var answers = sync.Pool{New: func() any { return make(chan core.Result, 1) }}
-
 // Ask gives a message to its actor, wherever it is, and waits for the answer. When ctx ends first the outcome is unknown.
 // A member that has too many messages waiting refuses it at once.
 func (e *Engine) Ask(ctx context.Context, c Call) (core.Result, error) {
@@ -216,7 +214,10 @@ func (e *Engine) Ask(ctx context.Context, c Call) (core.Result, error) {
 	defer done()
 	deadline := e.deadline(ctx)
 	id := e.calls.Add(1)
-	ch := answers.Get().(chan core.Result)
+	ch, _ := e.answers.Get().(chan core.Result)
+	if ch == nil {
+		ch = make(chan core.Result, 1)
+	}
 	e.mu.Lock()
 	if e.closed || e.ctx.Err() != nil {
 		e.mu.Unlock()
@@ -230,7 +231,7 @@ func (e *Engine) Ask(ctx context.Context, c Call) (core.Result, error) {
 	}
 	select {
 	case r := <-ch:
-		answers.Put(ch)
+		e.answers.Put(ch)
 		return r, nil
 	case <-ctx.Done():
 		// The core answers at the deadline; its answer says more than ctx.Err does.

@@ -206,8 +206,8 @@ func TestSlowLine(t *testing.T) {
 		n := inMemory(t)
 		b := n.start("b", &recorder{})
 		a := n.start("a", &recorder{})
-		dial := a.dialTCP
-		a.dialTCP = func(ctx context.Context, addr string) (net.Conn, error) {
+		dial := a.cfg.Dial
+		a.cfg.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
 			c, err := dial(ctx, addr)
 			return slowConn{c}, err
 		}
@@ -285,8 +285,8 @@ func TestDeadPeersAreSeenInTime(t *testing.T) {
 func dials(m *member) func() []time.Duration {
 	var mu sync.Mutex
 	var at []time.Duration
-	begin, dial := time.Now(), m.dialTCP
-	m.dialTCP = func(ctx context.Context, addr string) (net.Conn, error) {
+	begin, dial := time.Now(), m.cfg.Dial
+	m.cfg.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
 		mu.Lock()
 		at = append(at, time.Since(begin))
 		mu.Unlock()

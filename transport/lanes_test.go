@@ -30,8 +30,8 @@ func (c countedConn) Write(b []byte) (int, error) {
 // counted makes a member count the writes of the connections that it opens.
 func counted(m *member) *atomic.Int64 {
 	var writes atomic.Int64
-	dial := m.dialTCP
-	m.dialTCP = func(ctx context.Context, addr string) (net.Conn, error) {
+	dial := m.cfg.Dial
+	m.cfg.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
 		c, err := dial(ctx, addr)
 		if err != nil {
 			return nil, err

@@ -54,7 +54,8 @@ type Config struct {
 	Identity  func() Identity                            // asked for each handshake
 	Resolve   func(member string) (addr string, ok bool) // asked for each dial
 	Handler   Handler
-	TLS       *TLS // nil: plain TCP
+	Dial      func(ctx context.Context, addr string) (net.Conn, error) // nil: TCP
+	TLS       *TLS                                                     // nil: as the bytes are
 	Logger    hclog.Logger
 
 	// MaxInbound and MaxInboundFrom bound the connections that others open here: in total, and from one remote address.
@@ -104,8 +105,6 @@ type Transport struct {
 	pipes    map[pipeKey]*pipe
 	controls map[string]*control
 	inbound  map[pipeKey]*inbound
-
-	dialTCP func(ctx context.Context, addr string) (net.Conn, error) // a seam for tests
 }
 
 type pipeKey struct {
@@ -130,15 +129,17 @@ func New(cfg Config) (*Transport, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
 	}
+	if cfg.Dial == nil {
+		cfg.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+		}
+	}
 	t := &Transport{cfg: cfg, log: cfg.Logger.Named("transport"), conns: map[net.Conn]guest{}, pipes: map[pipeKey]*pipe{}, controls: map[string]*control{}, inbound: map[pipeKey]*inbound{}}
 	t.guests, t.unknown = newCrowd(cmp.Or(cfg.MaxInbound, maxConns), cmp.Or(cfg.MaxInboundFrom, maxConnsFrom)), newCrowd(maxUnknown, maxUnknownFrom)
 	if cfg.TLS != nil {
 		t.server, t.client = cfg.TLS.server(), cfg.TLS.client()
 	}
 	t.ctx, t.stop = context.WithCancel(context.Background())
-	t.dialTCP = func(ctx context.Context, addr string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
-	}
 	t.raft = &StreamLayer{t: t, in: make(chan net.Conn)}
 	t.wg.Add(1)
 	go t.accept()
@@ -341,7 +342,7 @@ func (t *Transport) examine(conn net.Conn, self Identity, h hello, answers bool)
 func (t *Transport) dial(ctx context.Context, addr string, class Class, member string) (net.Conn, net.Conn, hello, error) {
 	ctx, done := context.WithTimeout(ctx, helloTimeout)
 	defer done()
-	raw, err := t.dialTCP(ctx, addr)
+	raw, err := t.cfg.Dial(ctx, addr)
 	if err != nil {
 		return nil, nil, hello{}, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}

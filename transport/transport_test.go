@@ -192,6 +192,9 @@ func (n *network) start(id string, r *recorder, set ...func(*member, *Config)) *
 	l := n.listen(id)
 	m := &member{recorder: r, id: id, addr: l.Addr().String(), self: ident(id)}
 	cfg := Config{Listener: l, Advertise: m.addr, Identity: func() Identity { return m.self }, Resolve: n.resolve, Handler: r}
+	if n.memory {
+		cfg.Dial = n.dial
+	}
 	for _, f := range set {
 		f(m, &cfg)
 	}
@@ -199,9 +202,6 @@ func (n *network) start(id string, r *recorder, set ...func(*member, *Config)) *
 	t, err := New(cfg)
 	if err != nil {
 		n.tb.Fatal(err)
-	}
-	if n.memory {
-		t.dialTCP = n.dial
 	}
 	m.Transport = t
 	n.tb.Cleanup(func() { closeSoon(n.tb, t) })

@@ -50,6 +50,7 @@ type session struct {
 	wants   []*slot
 	done    bool
 	any     bool // something is filled
+	anew    bool // nobody had anything of some range: its keys start anew
 	keys    int  // states taken in
 	bytes   int  // of their pages
 	copied  bool
@@ -286,7 +287,7 @@ func (c *Core) tickFill() {
 		if !f.on {
 			continue
 		}
-		if !f.done {
+		if !f.done || !c.vouched(f) {
 			c.askSources(f)
 			c.fetchWants(f)
 		}
@@ -452,11 +453,11 @@ func (c *Core) absorbAll(f *session, from string, entries []Entry) bool {
 }
 
 func (c *Core) absorb(f *session, from string, e Entry) {
-	f.any = true
 	if e.Key == (Key{}) {
 		c.raiseFloor(e.Meta.Promised)
 		return
 	}
+	f.any = f.any || !e.Meta.Stamp.IsZero() // who has promises alone has nothing that could be lost
 	c.fill.credit -= int64(entryOverhead + pageBytes(e.Pages))
 	s := c.slot(e.Key)
 	newer := s.stamp.Less(e.Meta.Stamp)
@@ -604,7 +605,9 @@ func (c *Core) checkSession(f *session) {
 	}
 	switch {
 	case f.mode == PullRefill:
-		c.report(ReportRefilled)
+		if c.vouched(f) {
+			c.report(ReportRefilled)
+		}
 	case c.complete():
 		c.report(ReportFilled)
 	}
@@ -625,6 +628,29 @@ func (c *Core) satisfied(f *session, set []string) bool {
 		return false
 	}
 	c.raiseFloor(Epoch{Version: c.view.v.Version})
+	f.anew = true
+	return true
+}
+
+// vouched says whether the others can do without this member's being marked as refilling. When all have lost their memory
+// each finds that out by all being marked: one that lost its mark at once would leave the others waiting for each other. With R of
+// a set complete the rest fills from those.
+func (c *Core) vouched(f *session) bool {
+	if !f.anew {
+		return true
+	}
+	for _, n := range f.needs {
+		k := 0
+		for _, id := range n.from {
+			m, ok := c.view.v.Member(id)
+			if src := f.sources[id]; id == c.cfg.Self || ok && !m.Refilling || src != nil && src.done {
+				k++
+			}
+		}
+		if k < R(len(n.from)) {
+			return false
+		}
+	}
 	return true
 }
 
