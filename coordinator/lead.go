@@ -159,6 +159,13 @@ func (c *Coordinator) removeServer(id string, servers []raft.Server, index uint6
 			continue
 		}
 		if s.Suffrage == raft.Voter {
+			// Who goes right after a change that brought others leaves its vote to one of them, lest the next to fail is one
+			// too many.
+			if given, err := c.passVote(c.Placement(), id); err != nil {
+				return fmt.Errorf("member %s has a vote that nobody could take over: %w", id, err)
+			} else if given {
+				return fmt.Errorf("member %s has a vote that another takes over now; try again", id)
+			}
 			if !c.canSpare(id) {
 				return fmt.Errorf("member %s has a vote that is needed now; try again later", id)
 			}

@@ -88,6 +88,31 @@ func TestPromotion(t *testing.T) {
 	}
 }
 
+// TestVotePasses has a voter go in the very moment in which the change that replaces it is done. Those that came have no vote
+// yet; one of them has to have it before the voter loses its own.
+func TestVotePasses(t *testing.T) {
+	c := founded(t, "a", "b", "c")
+	m := c.follower()
+	c.join("d", "e")
+	c.submit(c.leader(), ChangeRequest{Add: []string{"d", "e"}, Remove: []string{m.id}})
+	c.eventually(m.id+" is removed", func() bool { p := m.Placement(); return p.Running == nil && !p.Places(m.id) })
+	if err := m.Depart(c.ctx, m.inc); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range configurations(t, c.leader()) {
+		voters, was := 0, false
+		for _, s := range x.Servers {
+			if s.Suffrage == raft.Voter {
+				voters++
+				was = was || string(s.ID) == m.id
+			}
+		}
+		if !was && voters > 1 && voters < 3 {
+			t.Errorf("%d votes without that of %s: %v", voters, m.id, x.Servers)
+		}
+	}
+}
+
 func TestWantedVotes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ voters, could, most, want int }{

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -35,12 +36,26 @@ func (c *Coordinator) balanceVotes(p *membership.Placement) {
 	if c.dropDeparted(p) || p.Stage != membership.StageStable {
 		return
 	}
-	voters, could := 0, 0 // votes of members that go are not counted: others have to take their place
+	given, err := c.passVote(p, "")
+	c.warn("give another member a vote", err)
+	if given {
+		c.votes.looked = time.Time{} // an even number should not last
+	}
+}
+
+// passVote gives a vote to a member that should have one, at most one at a time, and says whether it did. The votes of
+// members that go, and that of one which is about to, are not counted: others have to take their place first.
+func (c *Coordinator) passVote(p *membership.Placement, going string) (given bool, err error) {
+	f := c.raft.GetConfiguration()
+	if err := f.Error(); err != nil {
+		return false, err
+	}
+	voters, could := 0, 0
 	var next *raft.Server
-	for _, s := range c.servers() {
+	for _, s := range f.Configuration().Servers {
 		m, ok := p.Member(string(s.ID))
 		fit := ok && !m.Down && !m.NonVoter && membership.In(p.Base, m.ID)
-		if s.Suffrage == raft.Voter && ok && m.Removed {
+		if s.Suffrage == raft.Voter && (string(s.ID) == going || ok && m.Removed) {
 			continue
 		} else if s.Suffrage == raft.Voter {
 			voters++
@@ -51,11 +66,13 @@ func (c *Coordinator) balanceVotes(p *membership.Placement) {
 			}
 		}
 	}
-	if next != nil && wantedVotes(voters, could, c.cfg.MaxVoters) > voters {
-		err := c.ask(func() error { return c.raft.AddVoter(next.ID, next.Address, 0, queueTimeout).Error() })
-		c.warn("give "+string(next.ID)+" a vote", err)
-		c.votes.looked = time.Time{} // an even number should not last
+	if next == nil || wantedVotes(voters, could, c.cfg.MaxVoters) <= voters {
+		return false, nil
 	}
+	if err := c.ask(func() error { return c.raft.AddVoter(next.ID, next.Address, f.Index(), queueTimeout).Error() }); err != nil {
+		return false, fmt.Errorf("a vote for %s: %w", next.ID, err)
+	}
+	return true, nil
 }
 
 // wantedVotes gives how many votes there should be when so many servers have one and so many more could: at most most,
