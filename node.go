@@ -170,7 +170,7 @@ func (n *Node) coreTypes() map[string]core.TypeConfig {
 	out := map[string]core.TypeConfig{kinds.KV: {Idle: idleAfter}, kinds.Counter: {Idle: idleAfter}}
 	for _, t := range n.cfg.Types {
 		s := actor.SettingsOf(t)
-		out[actor.NameOf(t)] = core.TypeConfig{Idle: max(s.Idle, 0), Local: s.LocalReads, All: s.WriteAll, Mailbox: s.Mailbox}
+		out[actor.NameOf(t)] = core.TypeConfig{Idle: max(s.Idle, 0), Local: s.LocalReads, All: s.WriteAll, Mailbox: s.Mailbox, Pipeline: s.Pipeline}
 	}
 	return out
 }
@@ -183,6 +183,11 @@ func (n *Node) openEngine(start store.Start) error {
 	n.host, err = actor.NewHost(actor.HostConfig{Member: n.id, Types: n.cfg.Types, Plain: kinds.Builtin(), Asker: n, Logger: n.log.Named("actor")})
 	if err != nil {
 		return err
+	}
+	for _, t := range n.cfg.Types {
+		if actor.SettingsOf(t).Durable && n.store == nil {
+			return fmt.Errorf("actor type %q is durable and member %s has store %q: choose %q or %q", actor.NameOf(t), n.id, StoreMemory, StoreBolt, StorePostgres)
+		}
 	}
 	ec := engine.Config{
 		Core: core.Config{Self: n.id, Incarnation: n.inc, Boot: start.Boot, Types: n.coreTypes(),

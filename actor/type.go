@@ -18,8 +18,11 @@ type Options[S any] struct {
 	LocalReads bool          // queries are answered by the owner alone: they may be stale while two members take themselves for it
 	Idle       time.Duration // an activation without messages for so long ends; default 5 min, negative: never
 	Mailbox    int           // messages that wait for one key; default: the member's limit
+	Pipeline   int           // messages of a key that may have run before their commit is done, 1: each waits for the one before; default 256
 	Window     int           // request ids that a key remembers; default 32, negative: none
 	Codec      Codec         // of messages and pages; default MsgPack
+	// Durable says that the keys have to outlive a loss of all members: a member without a store does not start with the type.
+	Durable bool
 	// Inline says that no handler waits for anything: no Ask, no I/O, no lock. They run on the engine's own goroutine, which
 	// saves two switches.
 	Inline bool
@@ -85,10 +88,9 @@ type def struct {
 
 // Settings are what the engine has to know of a type.
 type Settings struct {
-	Replicas, Mailbox, Window int
-	Pinned                    bool
-	WriteAll, LocalReads      bool
-	Idle                      time.Duration
+	Replicas, Mailbox, Pipeline, Window   int
+	Pinned, WriteAll, LocalReads, Durable bool
+	Idle                                  time.Duration
 }
 
 const (
@@ -102,7 +104,7 @@ const (
 func NewType[S any](name string, o Options[S]) *Type[S] {
 	d := &def{
 		name: name, codec: o.Codec, errors: o.Errors, failure: o.OnFailure, inline: o.Inline, methods: map[string]*methodDef{},
-		set:      Settings{o.Replicas, o.Mailbox, o.Window, o.Pinned, o.WriteAll, o.LocalReads, o.Idle},
+		set:      Settings{o.Replicas, o.Mailbox, o.Pipeline, o.Window, o.Pinned, o.WriteAll, o.LocalReads, o.Durable, o.Idle},
 		newState: func() reflect.Value { return reflect.New(reflect.TypeFor[S]()) },
 	}
 	if d.codec == nil {
@@ -128,6 +130,8 @@ func NewType[S any](name string, o Options[S]) *Type[S] {
 		d.fail("a name has 1 to %d bytes, without blanks, / and @", maxTypeName)
 	case err != nil:
 		d.fail("%w", err)
+	case min(o.Replicas, o.Mailbox, o.Pipeline) < 0:
+		d.fail("Replicas %d, Mailbox %d, Pipeline %d: none of them can be negative", o.Replicas, o.Mailbox, o.Pipeline)
 	case o.Inline && o.Run != nil:
 		d.fail("Inline handlers do not wait, Run does: leave one out")
 	default:

@@ -286,7 +286,7 @@ func (c *Core) pump(a *activation) {
 	if a.state != active {
 		return
 	}
-	for a.executing == nil && a.ending == "" && len(a.mailbox) > 0 && !a.batch.fullUp() {
+	for a.executing == nil && a.ending == "" && len(a.mailbox) > 0 && c.mayRun(a) {
 		h := a.mailbox[0]
 		a.mailbox[0] = nil
 		a.mailbox = a.mailbox[1:]
@@ -309,6 +309,16 @@ func (c *Core) pump(a *activation) {
 	}
 	c.flush(a)
 	c.settle(a)
+}
+
+// mayRun says whether another message may run on a state that is not committed yet.
+func (c *Core) mayRun(a *activation) bool {
+	n := len(a.batch.answers)
+	if a.round != nil {
+		n += len(a.round.batch.answers)
+	}
+	most := c.cfg.Types[a.slot.id.Type].Pipeline
+	return !a.batch.fullUp() && (most == 0 || n < most)
 }
 
 // shown is the stamp of the speculative state.

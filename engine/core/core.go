@@ -14,7 +14,8 @@ type Config struct {
 	Incarnation uint64
 	// Boot grows with each start of one incarnation and is durable before the Core is made: epochs of two runs never meet.
 	Boot uint64
-	// Durable says that Persist effects are real, so that the copies of this incarnation survive a restart.
+	// Durable says that there is a store, so that the copies of this incarnation survive a restart. Without one there are no
+	// Persist effects.
 	Durable bool
 	Types   map[string]TypeConfig
 	Limits  Limits
@@ -27,6 +28,9 @@ type TypeConfig struct {
 	Local   bool          // Settled is told
 	All     bool          // a commit needs every replica, not a majority
 	Mailbox int           // messages that wait for one key; 0: Limits.Mailbox
+
+	// Pipeline bounds the messages of a key that have run and are not committed; 0: what one commit can carry.
+	Pipeline int
 }
 
 // Limits bound what a Core holds. Zero fields take the defaults.

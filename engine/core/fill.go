@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -18,7 +19,7 @@ var (
 const (
 	pullTimeout  = 1000 * ms // a source that has not answered is asked again
 	pullAgain    = 30 * ms   // pause before a source that was not ready is asked again
-	passAgain    = 250 * ms  // pause between two passes of the copy stage
+	passAgain    = 250 * ms  // pause before another pass of the copy stage, when the last one brought little
 	reportAgain  = 1000 * ms
 	oneAgain     = 20 * ms
 	fetchKeys    = 256  // keys of one Fetch
@@ -312,6 +313,8 @@ func (c *Core) askSources(f *session) {
 			busy++
 		}
 	}
+	// Those that have been read less often come first: one that gives much would take all streams.
+	slices.SortStableFunc(ids, func(a, b string) int { return cmp.Compare(f.sources[a].passes, f.sources[b].passes) })
 	for _, id := range ids {
 		src := f.sources[id]
 		if busy >= limit || !c.credit() {
@@ -684,9 +687,12 @@ func (c *Core) checkCopied(f *session) {
 	for _, id := range sortedKeys(f.sources) {
 		src := f.sources[id]
 		if src.done {
-			ready = ready && (src.news <= smallDelta || src.passes >= maxPasses)
+			little := src.news <= smallDelta || src.passes >= maxPasses
+			ready = ready && little
 			src.restart()
-			src.next = c.now + passAgain
+			if little {
+				src.next = c.now + passAgain
+			}
 		}
 	}
 	if f.copied = f.copied || ready; f.copied {

@@ -155,6 +155,9 @@ func (c *Core) pullRange(to string, b *Pull, ans *Pulled) {
 		}
 		e := c.entry(s, mine && !s.stamp.IsZero())
 		bytes += entryOverhead + pageBytes(e.Pages)
+		if ans.Entries == nil {
+			ans.Entries = make([]Entry, 0, 512)
+		}
 		ans.Entries = append(ans.Entries, e)
 		return true
 	})

@@ -167,6 +167,9 @@ func (c *Core) slot(k Key) *slot {
 
 // put has one record made durable, together with those that directly precede it.
 func (c *Core) put(x Put) {
+	if !c.cfg.Durable {
+		return
+	}
 	if n := len(c.out); n > c.given {
 		if p, ok := c.out[n-1].(*Persist); ok && p.View == nil {
 			p.Puts = append(p.Puts, x)

@@ -347,7 +347,9 @@ func (c *Core) adopt(v *View) {
 		c.hist = slices.Delete(c.hist, 0, len(c.hist)-maxHist/2)
 	}
 	clear(c.arcs)
-	c.emit(&Persist{View: v})
+	if c.cfg.Durable {
+		c.emit(&Persist{View: v})
+	}
 	if f := (Epoch{Version: v.Lost}); c.floor.Less(f) {
 		c.floor = f
 	}

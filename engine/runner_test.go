@@ -10,7 +10,7 @@ import (
 	"chainmail/engine/kinds"
 )
 
-// Kinds is a Runner of pure handlers: they run at once, on the core's goroutine.
+// Kinds is a Runner of pure handlers alone: they run at once, on the core's goroutine.
 type Kinds map[string]kinds.Handler
 
 // Run runs one message. A handler that panics answers its message with kinds.Internal and changes nothing.
