@@ -31,7 +31,8 @@ func LaneOf(k core.Kind) Lane {
 
 // Append encodes a message behind dst. now is the sender's present instant, for deadlines.
 func Append(dst []byte, m *core.Message, now core.Time) []byte {
-	c := coder{b: dst, now: now}
+	c := newCoder(dst, false, now)
+	defer c.free()
 	k := uint8(m.Body.Kind())
 	c.u8(&k)
 	c.head(m)
@@ -41,7 +42,8 @@ func Append(dst []byte, m *core.Message, now core.Time) []byte {
 
 // Parse decodes a message. What it gives shares no memory with src. now is the receiver's present instant.
 func Parse(src []byte, now core.Time) (core.Message, error) {
-	c := coder{b: append([]byte(nil), src...), dec: true, now: now}
+	c := newCoder(append([]byte(nil), src...), true, now)
+	defer c.free()
 	var m core.Message
 	var k uint8
 	c.u8(&k)

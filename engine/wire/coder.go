@@ -4,6 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"chainmail/engine/core"
@@ -19,6 +22,7 @@ var (
 const (
 	maxName = 2 << 10 // bytes of a key's or page's name, and of texts that people read
 	maxText = 16 << 10
+	maxKept = 64                   // bytes of a word that is kept for the next message
 	maxSpan = 365 * 24 * time.Hour // longer ones are taken for that long
 )
 
@@ -31,6 +35,21 @@ type coder struct {
 	err   error
 	now   core.Time
 	words []string
+}
+
+var coders = sync.Pool{New: func() any { return new(coder) }}
+
+func newCoder(b []byte, dec bool, now core.Time) *coder {
+	c := coders.Get().(*coder)
+	*c = coder{b: b, dec: dec, now: now, words: c.words}
+	return c
+}
+
+// free gives a coder back; what it has read stays the caller's.
+func (c *coder) free() {
+	clear(c.words)
+	*c = coder{words: c.words[:0]}
+	coders.Put(c)
 }
 
 func (c *coder) fail(err error) {
@@ -226,9 +245,31 @@ func (c *coder) word(v *string) {
 	case i > n:
 		c.fail(ErrCorrupt)
 	default:
-		c.str(v, maxName)
+		if n := c.size(0, 1); n > maxName {
+			c.fail(ErrCorrupt)
+		} else if b := c.take(n); b != nil {
+			*v = name(b)
+		}
 		c.words = append(c.words, *v)
 	}
+}
+
+// names keeps the words that were read last, one for each of some hashes: members, types and methods come with every message.
+var (
+	names    [512]atomic.Pointer[string]
+	nameSeed = maphash.MakeSeed()
+)
+
+func name(b []byte) string {
+	last := &names[maphash.Bytes(nameSeed, b)%uint64(len(names))]
+	if s := last.Load(); s != nil && *s == string(b) {
+		return *s
+	}
+	s := string(b)
+	if len(s) <= maxKept {
+		last.Store(&s)
+	}
+	return s
 }
 
 func (c *coder) key(k *core.Key) {
