@@ -9,7 +9,7 @@ import (
 // TestFloorOutlivesRestart begins anew with what was saved after a floor was raised: every key is promised at least to it.
 func TestFloorOutlivesRestart(t *testing.T) {
 	floor := Epoch{Version: 7}
-	var c Core
+	c := Core{cfg: Config{Durable: true}}
 	c.raiseFloor(floor)
 	saved := &Saved{View: &View{
 		Revision: 1, Version: 9, Base: []ring.Member{{ID: "a", Weight: 1}}, Next: []ring.Member{{ID: "a", Weight: 1}}, Target: []ring.Member{{ID: "a", Weight: 1}},
