@@ -123,7 +123,7 @@ func New(cfg Config, now Time, saved *Saved) *Core {
 			continue
 		}
 		s := c.slots.get(r.Key, ring.KeyToken(ring.HashV1, r.Key.Type, r.Key.Name))
-		s.promised, s.stamp, s.pages = r.Meta.Promised, r.Meta.Stamp, r.Pages
+		s.promised, s.stamp, s.pages = r.Meta.Promised, r.Meta.Stamp, listOf(r.Pages)
 		c.touch(s)
 		c.sweep.resumed = true
 	}

@@ -21,7 +21,7 @@ func TestCount(t *testing.T) {
 		case i%10 == 1:
 			s.stamp.Seq = 1
 		default:
-			s.pages = []Page{{Name: "a", Data: make([]byte, i)}, {Name: "b", Data: make([]byte, 3)}}
+			s.pages = listOf([]Page{{Name: "a", Data: make([]byte, i)}, {Name: "b", Data: make([]byte, 3)}})
 			x := want[s.id.Type]
 			want[s.id.Type] = TypeCount{x.Keys + 1, x.Bytes + int64(i) + 3}
 		}

@@ -79,7 +79,7 @@ func (c *Core) Explain(k Key) Explanation {
 	p := c.place(s)
 	e.Version, e.Stage, e.Owner, e.Base, e.Next, e.Fence = c.view.v.Version, c.view.v.Stage, p.owner, p.s, p.coming, p.fence
 	e.Destination = c.view.owner(p.coming)
-	e.Copy, e.Pages, e.Filled = CopyMeta{c.effective(s), s.stamp}, len(s.pages), c.registered() && c.filledKey(s)
+	e.Copy, e.Pages, e.Filled = CopyMeta{c.effective(s), s.stamp}, s.pages.len(), c.registered() && c.filledKey(s)
 	switch {
 	case p.owner == "":
 		e.Why = "no member of " + strings.Join(p.s, ", ") + " is up and complete"
@@ -114,7 +114,7 @@ func (c *Core) Copies(typ, prefix, after string, limit int, owned bool) []CopyIn
 	}
 	var found []*slot
 	c.slots.ascend(0, 0, func(s *slot) bool {
-		if s.id.Type == typ && len(s.pages) > 0 && s.id.Name > after && strings.HasPrefix(s.id.Name, prefix) &&
+		if s.id.Type == typ && s.pages.len() > 0 && s.id.Name > after && strings.HasPrefix(s.id.Name, prefix) &&
 			(!owned || c.place(s).owner == c.cfg.Self) {
 			found = append(found, s)
 		}
@@ -124,7 +124,7 @@ func (c *Core) Copies(typ, prefix, after string, limit int, owned bool) []CopyIn
 	found = found[:min(len(found), limit)]
 	out := make([]CopyInfo, len(found))
 	for i, s := range found {
-		out[i] = CopyInfo{s.id, CopyMeta{s.promised, s.stamp}, s.pages, c.place(s).owner == c.cfg.Self}
+		out[i] = CopyInfo{s.id, CopyMeta{s.promised, s.stamp}, s.pages.all(), c.place(s).owner == c.cfg.Self}
 	}
 	return out
 }
@@ -133,7 +133,7 @@ func (c *Core) Copies(typ, prefix, after string, limit int, owned bool) []CopyIn
 func (c *Core) Snapshot() []Record {
 	out := make([]Record, 0, c.slots.copies)
 	c.slots.ascend(0, 0, func(s *slot) bool {
-		out = append(out, Record{s.id, CopyMeta{s.promised, s.stamp}, s.pages})
+		out = append(out, Record{s.id, CopyMeta{s.promised, s.stamp}, s.pages.all()})
 		return true
 	})
 	return out
@@ -155,12 +155,12 @@ func (c *Core) Count(from ring.Token, most int, into map[string]TypeCount) (next
 			return false
 		}
 		seen, last = seen+1, s.key
-		if len(s.pages) == 0 {
+		if s.pages.len() == 0 {
 			return true
 		}
 		x := into[s.id.Type]
 		x.Keys++
-		for _, p := range s.pages {
+		for p := range s.pages.each() {
 			x.Bytes += int64(len(p.Data))
 		}
 		into[s.id.Type] = x
@@ -203,7 +203,7 @@ func (c *Core) PinnedKeys() map[string]int {
 		return out
 	}
 	c.slots.ascend(0, 0, func(s *slot) bool {
-		if n, ok := out[s.id.Type]; ok && len(s.pages) > 0 && c.place(s).stays {
+		if n, ok := out[s.id.Type]; ok && s.pages.len() > 0 && c.place(s).stays {
 			out[s.id.Type] = n + 1
 		}
 		return true

@@ -116,7 +116,7 @@ func (c *Core) prepare(m Message, b *Prepare) {
 			c.promise(s, b.Epoch)
 			ans.Stamp = s.stamp
 			if b.Have.Less(s.stamp) {
-				ans.Pages = s.pages
+				ans.Pages = s.pages.all()
 			}
 		}
 	}
@@ -152,7 +152,7 @@ func (c *Core) acceptCommit(s *slot, b *Accept) Code {
 	if s.stamp != b.Prev {
 		return CodeNeedFull
 	}
-	s.pages = mergePages(s.pages, b.Pages, b.Removed)
+	s.pages = s.pages.merge(b.Pages, b.Removed)
 	s.stamp = b.Stamp
 	if s.promised.Less(b.Stamp.Epoch) {
 		s.promised = b.Stamp.Epoch
@@ -160,27 +160,6 @@ func (c *Core) acceptCommit(s *slot, b *Accept) Code {
 	c.touch(s)
 	c.put(Put{Key: s.id, Meta: CopyMeta{s.promised, s.stamp}, Pages: b.Pages, Removed: b.Removed})
 	return CodeOK
-}
-
-// mergePages gives old with changed put in and removed taken out; all sorted by name. The old slice stays as it is.
-func mergePages(old, changed []Page, removed []string) []Page {
-	out := make([]Page, 0, len(old)+len(changed))
-	i := 0
-	for _, p := range old {
-		for i < len(changed) && changed[i].Name < p.Name {
-			out = append(out, changed[i])
-			i++
-		}
-		if i < len(changed) && changed[i].Name == p.Name {
-			out = append(out, changed[i])
-			i++
-			continue
-		}
-		if !slices.Contains(removed, p.Name) {
-			out = append(out, p)
-		}
-	}
-	return append(out, changed[i:]...)
 }
 
 func (c *Core) confirm(m Message, b *Confirm) {

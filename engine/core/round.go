@@ -131,7 +131,7 @@ func (c *Core) sendWhole(to string, k Key) {
 	}
 	a := s.act
 	if a.round != nil && a.round.commit && s.stamp == a.round.stamp || a.round == nil && s.stamp == a.committed {
-		c.send(to, &Accept{Op: a.op, Key: s.id, Stamp: s.stamp, Full: true, Pages: s.pages})
+		c.send(to, &Accept{Op: a.op, Key: s.id, Stamp: s.stamp, Full: true, Pages: s.pages.all()})
 	}
 }
 

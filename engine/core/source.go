@@ -88,7 +88,7 @@ func (c *Core) bringer(s *slot, to string, mode PullMode) string {
 func (c *Core) entry(s *slot, pages bool) Entry {
 	e := Entry{Key: s.id, Meta: CopyMeta{c.effective(s), s.stamp}, Has: pages}
 	if pages {
-		e.Pages = s.pages
+		e.Pages = s.pages.all()
 	}
 	return e
 }

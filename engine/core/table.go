@@ -23,7 +23,7 @@ type slot struct {
 	want  *want // newer state that some source has and that is not here yet
 
 	promised Epoch
-	pages    []Page // sorted by name
+	pages    pageList
 	indexed  bool
 
 	// one holds the sources that answered for this key alone, within the fill session oneOf.
@@ -34,15 +34,9 @@ type slot struct {
 func (s *slot) hasCopy() bool { return !s.promised.IsZero() || !s.stamp.IsZero() }
 
 // deleted says whether the copy is a tombstone.
-func (s *slot) deleted() bool { return !s.stamp.IsZero() && len(s.pages) == 0 }
+func (s *slot) deleted() bool { return !s.stamp.IsZero() && s.pages.len() == 0 }
 
-func (s *slot) page(name string) (Page, bool) {
-	i, ok := slices.BinarySearchFunc(s.pages, name, func(p Page, n string) int { return strings.Compare(p.Name, n) })
-	if !ok {
-		return Page{}, false
-	}
-	return s.pages[i], true
-}
+func (s *slot) page(name string) (Page, bool) { return s.pages.find(name) }
 
 // bucketBits splits the circle into buckets that are sorted when they are walked.
 const bucketBits = 10
@@ -197,14 +191,14 @@ func (c *Core) install(s *slot, promised Epoch, stamp Stamp, pages []Page) {
 	if s.promised.Less(stamp.Epoch) {
 		s.promised = stamp.Epoch
 	}
-	s.stamp, s.pages = stamp, pages
+	s.stamp, s.pages = stamp, listOf(pages)
 	c.touch(s)
 	c.put(Put{Key: s.id, Meta: CopyMeta{s.promised, s.stamp}, Full: true, Pages: pages})
 }
 
 // discard forgets the state of a copy and keeps its promise.
 func (c *Core) discard(s *slot) {
-	s.stamp, s.pages = Stamp{}, nil
+	s.stamp, s.pages = Stamp{}, pageList{}
 	c.touch(s)
 	c.put(Put{Key: s.id, Meta: CopyMeta{Promised: s.promised}, Full: true, Drop: s.promised.IsZero()})
 	c.slots.release(s)
@@ -212,7 +206,7 @@ func (c *Core) discard(s *slot) {
 
 // drop forgets a copy altogether.
 func (c *Core) drop(s *slot) {
-	s.promised, s.stamp, s.pages, s.offer = Epoch{}, Stamp{}, nil, nil
+	s.promised, s.stamp, s.pages, s.offer = Epoch{}, Stamp{}, pageList{}, nil
 	c.touch(s)
 	c.put(Put{Key: s.id, Drop: true})
 	c.slots.release(s)
