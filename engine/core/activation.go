@@ -513,11 +513,11 @@ func (c *Core) tell(a *activation, method string) {
 
 // reviewActivations brings the activations in line with a new placement: the same owner goes on with its epoch and the
 // new quorums, another owner's activation ends here.
-func (c *Core) reviewActivations() {
+func (c *Core) reviewActivations(of map[uint64]*activation) {
 	var ids []uint64
-	for id, a := range c.acts {
+	for _, a := range of {
 		if p := c.place(a.slot); p.owner != c.cfg.Self || a.ending != "" || a.version != p.fence {
-			ids = append(ids, id)
+			ids = append(ids, a.id)
 		}
 	}
 	slices.Sort(ids)

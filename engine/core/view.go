@@ -202,10 +202,14 @@ type arc struct {
 	placed      *placed
 }
 
-// ownedAs says whether the sets that count, the owners and the fences of all keys are those of the view before.
-func (vr *viewRings) ownedAs(old *viewRings) bool {
-	return !vr.jump && vr.sameRuns && vr.base == old.base && vr.v.Stage != Switch && old.v.Stage != Switch &&
-		maps.Equal(vr.v.Replicas, old.v.Replicas) && slices.Equal(vr.v.Members, old.v.Members)
+// sameOwners says whether the owners of all keys are those of the view before.
+func (vr *viewRings) sameOwners(old *viewRings) bool {
+	return !vr.jump && vr.sameRuns && vr.base == old.base && maps.Equal(vr.v.Replicas, old.v.Replicas) && slices.Equal(vr.v.Members, old.v.Members)
+}
+
+// sameQuorums says whether the sets that count and the fences of all keys are so too.
+func (vr *viewRings) sameQuorums(old *viewRings) bool {
+	return vr.sameOwners(old) && vr.v.Stage != Switch && old.v.Stage != Switch
 }
 
 // place says where a slot's key is now.
@@ -354,8 +358,11 @@ func (c *Core) adopt(v *View) {
 		c.floor = f
 	}
 	c.reviewFill(old)
-	if trimmed || old == nil || !vr.ownedAs(old) {
-		c.reviewActivations()
+	switch {
+	case trimmed || old == nil || !vr.sameOwners(old):
+		c.reviewActivations(c.acts)
+	case !vr.sameQuorums(old):
+		c.reviewActivations(c.byOp) // those with something under way
 	}
 	c.reviewCalls()
 	c.sweep.restart()
