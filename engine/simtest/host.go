@@ -30,6 +30,7 @@ type host struct {
 	unsynced []core.Effect
 	seen     uint64    // newest revision that the log has given this process
 	deaf     core.Time // the log tells it nothing until then
+	blind    core.Time // no placement that a peer sends arrives until then
 	must     map[core.Key]mustHold
 	gave     map[core.Key]uint64 // version by which it dropped a copy last
 }

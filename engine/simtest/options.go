@@ -72,6 +72,7 @@ type Log struct {
 	Outages time.Duration // the log has no leader for a while
 	Behind  time.Duration // a member hears nothing of the log for a while, and little of its peers
 	Leave   float64       // share of versions at whose birth that happens to a member of the ring
+	Blind   float64       // share of these cases in which all reaches the member but placements
 }
 
 // Disk is what a durable store does.
@@ -157,6 +158,9 @@ func Draw(seed uint64) Options {
 		o.dense(r)
 	}
 	o.Load.Repeats, o.Load.Window = r.rate(0.6, 1), 1+r.IntN(6)
+	// What is added later is drawn last, and nothing is drawn for it when it is off: Without gives back the runs that seeds had
+	// before it, those that TestFound keeps among them.
+	o.Log.Blind = r.rate(0.6, 1)
 	return o
 }
 
@@ -218,6 +222,7 @@ var troubles = []struct {
 	{"outages", func(o *Options) { o.Log.Outages = 0 }},
 	{"behind", func(o *Options) { o.Log.Behind = 0 }},
 	{"leave", func(o *Options) { o.Log.Leave = 0 }},
+	{"blind", func(o *Options) { o.Log.Blind = 0 }},
 	{"lag", func(o *Options) { o.Log.Lag = time.Millisecond }},
 	{"skip", func(o *Options) { o.Log.Skip = 0 }},
 	{"lost", func(o *Options) { o.Log.Lost = 0 }},
