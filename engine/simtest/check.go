@@ -46,8 +46,15 @@ func (o Options) kindOf(n int) string {
 	return t
 }
 
-// pick gives the history of the n-th key, or of the one that takes its place when that has grown too long to be checked.
+// mostGens is how many keys take each other's place at most because callers want fresh ones.
+const mostGens = 30
+
+// pick gives the history of the n-th key, or of the one that takes its place when that has grown too long to be checked, or
+// now and then.
 func (c *checks) pick(n int) *history {
+	if c.gens[n] < mostGens && c.s.chance(c.s.o.Load.Fresh) {
+		c.gens[n]++
+	}
 	for {
 		k := core.Key{Type: c.s.o.kindOf(n), Name: fmt.Sprintf("k%d.%d", n, c.gens[n])}
 		h := c.keys[k]

@@ -59,20 +59,29 @@ func (s *Sim) faults() {
 	})
 }
 
-// leaveBehind keeps the log's news from a member: its own log is silent, and either about half of its peers do not reach it,
-// or all do, and what is lost are the placements that they send. What it says arrives.
+// leaveBehind keeps the log's news from a member: its own log is silent, and about half of its peers do not reach it. What
+// it says arrives.
 func (s *Sim) leaveBehind(h *host) {
 	s.Faults++
 	h.deaf = s.now.Add(s.between(50*time.Millisecond, 3*time.Second))
-	if s.chance(s.o.Log.Blind) {
-		h.blind = h.deaf
-		s.trace.add(s.now, "%s is told of no placement until %s", h.id, at(h.deaf))
-		return
-	}
 	s.trace.add(s.now, "%s is left behind until %s", h.id, at(h.deaf))
 	for _, o := range s.hosts {
 		if o != h && s.chance(0.5) {
 			s.net.cut[link{o.id, h.id}] = h.deaf
+		}
+	}
+}
+
+// blind keeps placements from a member, those of the log and those that peers send, and nothing else. Some of its peers do
+// not hear it: it goes on with the others by what it knows, while they may have gone on without it.
+func (s *Sim) blind(h *host) {
+	s.Faults++
+	h.blind = s.now.Add(s.between(50*time.Millisecond, 3*time.Second))
+	h.deaf = max(h.deaf, h.blind)
+	s.trace.add(s.now, "%s is told of no placement until %s", h.id, at(h.blind))
+	for _, o := range s.hosts {
+		if o != h && s.chance(0.25) {
+			s.net.cut[link{h.id, o.id}] = h.blind
 		}
 	}
 }
