@@ -481,7 +481,8 @@ func (c *Core) end(a *activation, reason string) {
 		c.send(r.member, &Released{Op: r.op, Key: a.slot.id})
 	}
 	c.emit(&Ended{Activation: a.id, Key: a.slot.id, Reason: reason})
-	if a.missed && c.place(a.slot).stays { // what is in no ring is handed over anyway
+	// What was in flight may be here and nowhere else, or the other way round. What is in no ring is handed over anyway.
+	if (a.missed || a.round != nil && a.round.commit) && c.place(a.slot).stays {
 		c.startRepair(a.slot)
 	}
 	c.slots.release(a.slot)

@@ -177,7 +177,8 @@ func (c *Core) sweepOwned(s *slot) int {
 	_, marked := s.page(ActivePage)
 	switch {
 	case !marked || c.drained:
-		if c.sweep.resumed {
+		// What this run's predecessor owed to others, or the member that wrote last and was lost: it had a majority alone.
+		if c.sweep.resumed || c.sweep.gone[s.stamp.Epoch.Member] {
 			c.sweepRepair(s)
 		}
 	case c.held >= c.cfg.Limits.Held:

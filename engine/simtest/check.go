@@ -1,6 +1,7 @@
 package simtest
 
 import (
+	"encoding/binary"
 	"fmt"
 	"hash/fnv"
 	"slices"
@@ -45,8 +46,15 @@ func (o Options) kindOf(n int) string {
 	return t
 }
 
-// pick gives the history of the n-th key, or of the one that takes its place when that has grown too long to be checked.
+// mostGens is how many keys take each other's place at most because callers want fresh ones.
+const mostGens = 30
+
+// pick gives the history of the n-th key, or of the one that takes its place when that has grown too long to be checked, or
+// now and then.
 func (c *checks) pick(n int) *history {
+	if c.gens[n] < mostGens && c.s.chance(c.s.o.Load.Fresh) {
+		c.gens[n]++
+	}
 	for {
 		k := core.Key{Type: c.s.o.kindOf(n), Name: fmt.Sprintf("k%d.%d", n, c.gens[n])}
 		h := c.keys[k]
@@ -244,6 +252,55 @@ func digest(ps []core.Page) uint64 {
 		fmt.Fprintf(f, "%s %s %x|", p.Name, p.Stamp, p.Sum)
 	}
 	return f.Sum64()
+}
+
+// arrival is when a message came to the member that owns its key: the n-th from there.
+type arrival struct {
+	from  string
+	n     int
+	twice bool // it was made again meanwhile: which of the two is run is not known
+}
+
+// turn is the order of one member's messages in one activation of a key.
+type turn struct {
+	activation uint64
+	from       string
+}
+
+// came notes the message of a caller: one from another member, or a call at this one, whose turn is not known.
+func (c *checks) came(h *host, in core.Input) {
+	switch in := in.(type) {
+	case *core.Call:
+		if len(in.Body) > 0 {
+			h.arrived[binary.BigEndian.Uint32(in.Body)] = arrival{twice: true}
+		}
+	case *core.Recv:
+		b, ok := in.Msg.Body.(*core.Ask)
+		if !ok || len(b.Data) == 0 {
+			return
+		}
+		h.came++
+		id := binary.BigEndian.Uint32(b.Data)
+		was, ok := h.arrived[id]
+		h.arrived[id] = arrival{in.Msg.From, h.came, ok && (was.twice || was.from != in.Msg.From || b.RequestID != "")}
+	}
+}
+
+// runs checks that the messages of one member to a key are run in the order in which they came.
+func (c *checks) runs(h *host, e *core.Execute) {
+	if len(e.Body) == 0 {
+		return
+	}
+	id := binary.BigEndian.Uint32(e.Body)
+	a, ok := h.arrived[id]
+	if !ok || a.twice {
+		return
+	}
+	t := turn{e.Activation, a.from}
+	if last := h.turns[t]; a.n < last {
+		c.s.fail("%s runs #%d of %s after a message that came later from %s", h.id, id, e.Key, a.from)
+	}
+	h.turns[t] = a.n
 }
 
 // state remembers what a handler was given; the check says whether somebody has changed it meanwhile.

@@ -13,7 +13,7 @@
 //   - what was answered stays held: fewer than R(S) counting members of a key's set lack the newest answered stamp;
 //   - stamps of answers follow real time;
 //   - placements form one sequence, and bounds on what is held are kept;
-//   - each call is answered exactly once and in time.
+//   - each call is answered exactly once and in time, and what one member sends to a key is run in the order in which it came.
 //
 // Checked of each key's history (history.go): it is linearizable. Lists that only grow decide this without a search,
 // the other actors are given to porcupine.

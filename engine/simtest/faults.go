@@ -72,6 +72,20 @@ func (s *Sim) leaveBehind(h *host) {
 	}
 }
 
+// blind keeps placements from a member, those of the log and those that peers send, and nothing else. Some of its peers do
+// not hear it: it goes on with the others by what it knows, while they may have gone on without it.
+func (s *Sim) blind(h *host) {
+	s.Faults++
+	h.blind = s.now.Add(s.between(50*time.Millisecond, 3*time.Second))
+	h.deaf = max(h.deaf, h.blind)
+	s.trace.add(s.now, "%s is told of no placement until %s", h.id, at(h.blind))
+	for _, o := range s.hosts {
+		if o != h && s.chance(0.25) {
+			s.net.cut[link{h.id, o.id}] = h.blind
+		}
+	}
+}
+
 // breakLink cuts or clogs one direction between two members.
 func (s *Sim) breakLink(links map[link]core.Time, what string, most time.Duration) {
 	l := link{s.anyHost().id, s.anyHost().id}

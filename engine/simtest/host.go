@@ -30,8 +30,12 @@ type host struct {
 	unsynced []core.Effect
 	seen     uint64    // newest revision that the log has given this process
 	deaf     core.Time // the log tells it nothing until then
+	blind    core.Time // no placement that a peer sends arrives until then
 	must     map[core.Key]mustHold
 	gave     map[core.Key]uint64 // version by which it dropped a copy last
+	came     int                 // messages of callers from other members
+	arrived  map[uint32]arrival  // when, by the number of the call; of this process
+	turns    map[turn]int        // the last that was run
 }
 
 func newHost(s *Sim, n int) *host {
@@ -73,6 +77,7 @@ func (h *host) start() {
 	h.seen, h.awake, h.stalled = 0, 0, 0
 	h.calls = 0
 	h.queue, h.out, h.syncing, h.unsynced = nil, nil, false, nil
+	h.arrived, h.turns = map[uint32]arrival{}, map[turn]int{}
 	h.s.trace.add(h.s.now, "%s starts, incarnation %x boot %d", h.id, h.inc, h.boot)
 	run := h.run
 	var tick func()
@@ -144,6 +149,7 @@ func (h *host) step(in core.Input) {
 		}
 		return
 	}
+	h.s.checks.came(h, in)
 	h.out = h.core.Step(h.s.now, in, h.out)
 	h.s.checks.stepped(h)
 	h.drain()
@@ -180,6 +186,7 @@ func (h *host) do(e core.Effect) {
 	case *core.Reply:
 		s.replied(h, e)
 	case *core.Execute:
+		s.checks.runs(h, e)
 		done := execute(e, s.o.Load.Window)
 		check := s.checks.state(e)
 		h.later(s.between(0, s.o.Load.Handler), func() {

@@ -35,13 +35,20 @@ func (n *network) heal() {
 
 func (n *network) isCut(l link) bool { return !n.s.calm && n.s.now < n.cut[l] }
 
+// hides says whether a message is a placement that its receiver must not see yet.
+func (n *network) hides(m core.Message) bool {
+	_, placement := m.Body.(*core.NewView)
+	h := n.s.host(m.To)
+	return placement && h != nil && n.s.now < h.blind
+}
+
 // send delivers a message to the member's present process, if it lives then.
 func (n *network) send(m core.Message) {
 	s := n.s
 	l := link{m.From, m.To}
 	times := 1
 	if !s.calm {
-		if n.isCut(l) || s.chance(s.o.Net.Loss) {
+		if n.isCut(l) || n.hides(m) || s.chance(s.o.Net.Loss) {
 			return
 		}
 		if s.chance(s.o.Net.Dup) && n.doubles(m.Body) {

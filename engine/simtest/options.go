@@ -29,6 +29,7 @@ type Cluster struct {
 	Start    int // in the first ring
 	Replicas int
 	Counters int // replica count of counters, 0: as the others
+	Acts     int // replica count of what has a body of its own, 0: as the others
 	VNodes   int
 	Zones    int // 0: none
 	Weights  bool
@@ -49,6 +50,7 @@ type Load struct {
 	Others  bool          // not lists alone
 	Repeats float64       // share of the calls that are made again under their request id while the outcome is unknown
 	Window  int           // requests that a key remembers
+	Fresh   float64       // share of the calls that turn to a key that was never used
 }
 
 // Net is what happens to messages.
@@ -72,6 +74,7 @@ type Log struct {
 	Outages time.Duration // the log has no leader for a while
 	Behind  time.Duration // a member hears nothing of the log for a while, and little of its peers
 	Leave   float64       // share of versions at whose birth that happens to a member of the ring
+	Blind   float64       // share of versions whose news, and any other, do not reach a member of the ring for a while
 }
 
 // Disk is what a durable store does.
@@ -157,6 +160,13 @@ func Draw(seed uint64) Options {
 		o.dense(r)
 	}
 	o.Load.Repeats, o.Load.Window = r.rate(0.6, 1), 1+r.IntN(6)
+	// What is added later is drawn last, and nothing is drawn for it when it is off: Without gives back the runs that seeds had
+	// before it, those that TestFound keeps among them.
+	o.Log.Blind = r.rate(0.6, 0.8)
+	o.Load.Fresh = r.rate(0.5, 0.1)
+	if r.IntN(2) == 0 {
+		o.Cluster.Acts = 3 + r.IntN(3)
+	}
 	return o
 }
 
@@ -218,6 +228,7 @@ var troubles = []struct {
 	{"outages", func(o *Options) { o.Log.Outages = 0 }},
 	{"behind", func(o *Options) { o.Log.Behind = 0 }},
 	{"leave", func(o *Options) { o.Log.Leave = 0 }},
+	{"blind", func(o *Options) { o.Log.Blind = 0 }},
 	{"lag", func(o *Options) { o.Log.Lag = time.Millisecond }},
 	{"skip", func(o *Options) { o.Log.Skip = 0 }},
 	{"lost", func(o *Options) { o.Log.Lost = 0 }},
@@ -235,6 +246,8 @@ var troubles = []struct {
 	{"handler", func(o *Options) { o.Load.Handler = 0 }},
 	{"deletes", func(o *Options) { o.Load.Deletes = 0 }},
 	{"repeats", func(o *Options) { o.Load.Repeats = 0 }},
+	{"fresh", func(o *Options) { o.Load.Fresh = 0 }},
+	{"acts", func(o *Options) { o.Cluster.Acts = 0 }},
 	{"others", func(o *Options) { o.Load.Others = false }},
 	{"limits", func(o *Options) { o.Cluster.Limits = core.Limits{} }},
 	{"rate", func(o *Options) { o.Cluster.Rate, o.Cluster.Streams = 0, 0 }},

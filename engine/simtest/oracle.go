@@ -51,10 +51,22 @@ func (l *oracle) apply(c membership.Command) membership.Result {
 		if p.Version != old.Version && len(p.Base) > 0 && !l.s.calm && l.s.chance(l.s.o.Log.Leave) {
 			l.s.leaveBehind(l.s.host(p.Base[l.s.rand.IntN(len(p.Base))].ID))
 		}
+		if len(p.Base) > 0 && !l.s.calm && l.s.chance(l.blinds(&old)) {
+			l.s.blind(l.s.host(p.Base[l.s.rand.IntN(len(p.Base))].ID))
+		}
 		l.spread(v)
 	}
 	l.s.after(l.s.between(time.Millisecond, 10*time.Millisecond), l.drive)
 	return r
+}
+
+// blinds says how often a member must not learn of the placement that has taken the place of another: less often if the
+// version is the same, for of those there are many.
+func (l *oracle) blinds(old *membership.Placement) float64 {
+	if l.p.Version == old.Version {
+		return l.s.o.Log.Blind / 8
+	}
+	return l.s.o.Log.Blind
 }
 
 func (l *oracle) rings(old *membership.Placement) {
@@ -117,6 +129,9 @@ func (l *oracle) form() {
 		Replicas: o.Replicas, Limits: membership.Limits{Rate: o.Rate, MaxConcurrent: o.Streams}}})
 	if o.Counters > 0 {
 		l.apply(membership.Command{SetReplicas: &membership.SetReplicas{Type: "cnt", N: o.Counters}})
+	}
+	if o.Acts > 0 {
+		l.apply(membership.Command{SetReplicas: &membership.SetReplicas{Type: "act", N: o.Acts}})
 	}
 	var add []string
 	for i, h := range l.s.hosts {
@@ -281,9 +296,12 @@ func (l *oracle) tolerated(s, sn []string, id string, gone func(string) bool) bo
 }
 
 func (l *oracle) counts() []int {
-	out := []int{l.s.o.Cluster.Replicas}
-	if c := l.s.o.Cluster.Counters; c > 0 {
-		out = append(out, c)
+	c := l.s.o.Cluster
+	out := []int{c.Replicas}
+	for _, n := range []int{c.Counters, c.Acts} {
+		if n > 0 {
+			out = append(out, n)
+		}
 	}
 	return out
 }
@@ -292,9 +310,13 @@ func (l *oracle) counts() []int {
 func (l *oracle) set(k core.Key) []string { return l.setOn(l.base, k) }
 
 func (l *oracle) setOn(r *ring.Ring, k core.Key) []string {
-	n := l.s.o.Cluster.Replicas
-	if c := l.s.o.Cluster.Counters; c > 0 && k.Type == "cnt" {
-		n = c
+	c := l.s.o.Cluster
+	n := c.Replicas
+	switch {
+	case k.Type == "cnt" && c.Counters > 0:
+		n = c.Counters
+	case k.Type == "act" && c.Acts > 0:
+		n = c.Acts
 	}
 	return r.Replicas(ring.KeyToken(ring.HashV1, k.Type, k.Name), n)
 }

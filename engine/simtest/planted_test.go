@@ -4,12 +4,16 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"iter"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 var (
@@ -19,6 +23,9 @@ var (
 
 // plantedFile lists the bugs: a name and what it does, and the lines of the source that make it.
 const plantedFile = "testdata/planted.txt"
+
+// plantedTimeout ends a bug that keeps a run from ending, which is found by that nowhere.
+const plantedTimeout = 20 * time.Minute
 
 // plant is a bug that the simulator has to find. It is in no build: its tests are built with files of its own in the place
 // of those that it changes.
@@ -111,24 +118,52 @@ func (p *plant) overlay(dir string) (string, error) {
 
 var (
 	foundSeed = regexp.MustCompile(`(?m)^\s+sim_test\.go:\d+: seed (\d+): (.*)$`)
-	allRan    = regexp.MustCompile(`(?m)^sim: seeds=\d+ .* violations=0 `)
+	allRan    = regexp.MustCompile(`(?m)^sim: seeds=\d+ .* violations=0`)
 )
 
-// find runs the simulator with the bug, from seed 1, and gives the first seed that fails, 0 for none, and how.
-func (p *plant) find(dir string, seeds int) (seed, how string, err error) {
+// finding is what became of a plant.
+type finding struct {
+	seed string        // the first that fails, "-" if none does
+	how  string        // the violation
+	took time.Duration // of a processor, to run the seeds
+	err  error
+}
+
+// build makes the tests with the bug in them.
+func (p *plant) build(dir string) (string, error) {
 	file, err := p.overlay(dir)
 	if err != nil {
-		return "", "", err
+		return "", err
 	}
-	c := exec.Command("go", "test", "-overlay", file, "-vet=off", "-count=1", "-timeout=0", "-run=TestSim$", ".", "-v", "-seeds", fmt.Sprint(seeds), "-failures=1")
+	bin := filepath.Join(dir, "simtest")
+	out, err := exec.Command("go", "test", "-c", "-overlay", file, "-vet=off", "-ldflags=-s -w", "-o", bin, ".").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return bin, nil
+}
+
+// find runs the simulator with the bug, from seed 1 to the first that fails. Each runs on one processor: the others have bugs
+// of their own to look for.
+func (p *plant) find(dir string, seeds int) finding {
+	bin, err := p.build(dir)
+	if err != nil {
+		return finding{seed: "error", err: err}
+	}
+	c := exec.Command(bin, "-test.run=TestSim$", "-test.timeout="+plantedTimeout.String(), "-seeds", fmt.Sprint(seeds), "-failures=1")
+	c.Env = append(os.Environ(), "GOMAXPROCS=1")
 	out, err := c.CombinedOutput()
+	f := finding{seed: "-", took: c.ProcessState.UserTime() + c.ProcessState.SystemTime()}
 	if m := foundSeed.FindSubmatch(out); m != nil {
-		return string(m[1]), string(m[2]), nil
+		f.seed, f.how = string(m[1]), string(m[2])
+		return f
 	}
 	if err != nil || !allRan.Match(out) {
-		return "", "", fmt.Errorf("%w\n%s", err, out)
+		f.seed, f.err = "error", fmt.Errorf("%w\n%s", err, out)
+		return f
 	}
-	return "", "", nil
+	f.err = fmt.Errorf("not found in %d seeds: %s", seeds, p.what)
+	return f
 }
 
 func readPlants(t *testing.T) []*plant {
@@ -161,31 +196,57 @@ func TestPlanted(t *testing.T) {
 	if *planted == 0 {
 		t.Skip("takes long; make planted runs it")
 	}
-	n, found := 0, 0
+	var ps []*plant
 	for _, p := range readPlants(t) {
-		if *plantedOnly != "" && !strings.Contains(","+*plantedOnly+",", ","+p.name+",") {
-			continue
+		if *plantedOnly == "" || strings.Contains(","+*plantedOnly+",", ","+p.name+",") {
+			ps = append(ps, p)
 		}
-		n++
-		seed, how, err := p.find(t.TempDir(), *planted)
-		switch {
-		case err != nil:
-			t.Errorf("%s: %v", p.name, err)
-			seed, how = "error", ""
-		case seed == "":
-			t.Errorf("%s is not found in %d seeds: %s", p.name, *planted, p.what)
-			seed = "-"
-		default:
+	}
+	fmt.Printf("%-22s %11s %8s\n", "bug", "seeds until", "seconds")
+	found := 0
+	for i, f := range findAll(ps, t.TempDir()) {
+		if f.err != nil {
+			t.Errorf("%s: %v", ps[i].name, f.err)
+		} else {
 			found++
 		}
-		fmt.Printf("%-22s %6s  %s\n", p.name, seed, short(how))
+		fmt.Printf("%-22s %11s %8.1f  %s\n", ps[i].name, f.seed, f.took.Seconds(), short(f.how))
 	}
-	fmt.Printf("planted: %d of %d found\n", found, n)
+	summary = fmt.Sprintf("planted: %d of %d found", found, len(ps))
+}
+
+// findAll looks for bugs, as many at a time as there are processors, and gives what became of them in their order.
+func findAll(ps []*plant, dir string) iter.Seq2[int, finding] {
+	out := make([]chan finding, len(ps))
+	for i := range ps {
+		out[i] = make(chan finding, 1)
+	}
+	var next atomic.Int64
+	for range runtime.NumCPU() {
+		go func() {
+			for i := next.Add(1) - 1; i < int64(len(ps)); i = next.Add(1) - 1 {
+				sub := filepath.Join(dir, ps[i].name)
+				if err := os.Mkdir(sub, 0o700); err != nil {
+					out[i] <- finding{seed: "error", err: err}
+					continue
+				}
+				out[i] <- ps[i].find(sub, *planted)
+				os.RemoveAll(sub)
+			}
+		}()
+	}
+	return func(yield func(int, finding) bool) {
+		for i := range ps {
+			if !yield(i, <-out[i]) {
+				return
+			}
+		}
+	}
 }
 
 // short gives the beginning of a violation.
 func short(s string) string {
-	const most = 110
+	const most = 100
 	if len(s) > most {
 		return s[:most] + "…"
 	}

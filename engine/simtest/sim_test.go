@@ -25,6 +25,18 @@ var (
 	most    = flag.Int("failures", 3, "stop after so many failing seeds")
 )
 
+// summary is the last line of what a run of the tests prints.
+var summary string
+
+// TestMain prints the summary after all else.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if summary != "" {
+		fmt.Println(summary)
+	}
+	os.Exit(code)
+}
+
 // options gives a seed's options with what the flags turn off.
 func options(t *testing.T, seed uint64) Options {
 	o := Draw(seed)
@@ -96,7 +108,8 @@ func TestSim(t *testing.T) {
 	for _, seed := range slices.Sorted(maps.Keys(y.bad)) {
 		t.Errorf("seed %d: %s", seed, y.bad[seed])
 	}
-	fmt.Printf("sim: seeds=%d events=%d virtual_hours=%.2f faults=%d violations=%d (%.0f events/s)\n", y.ran, y.events, y.virtual.Hours(), y.faults, len(y.bad), float64(y.events)/time.Since(begin).Seconds())
+	t.Logf("%.0f events/s", float64(y.events)/time.Since(begin).Seconds())
+	summary = fmt.Sprintf("sim: seeds=%d events=%d virtual_hours=%.2f faults=%d violations=%d", y.ran, y.events, y.virtual.Hours(), y.faults, len(y.bad))
 }
 
 // failure tells all that is needed to look into a failing run.
@@ -126,22 +139,39 @@ func TestSimDeterministic(t *testing.T) {
 	}
 }
 
-// TestFound runs the seeds that have found something, each with what was wrong.
+// added names what the simulator does since the first of the seeds in found were.
+var added = []string{"blind", "fresh", "acts"}
+
+// found lists the seeds that have found something, each with what was wrong.
+var found = []struct {
+	seed    uint64
+	without []string
+	what    string
+}{
+	{665, added, "an owner that was fenced kept a write that nobody else had, and no one was told of it until the key's next use"},
+	{1050, added, "a source that had lost its memory was asked for what changed since a number of the run before"},
+	{1288, added, "a promise by an old view was held against a member: it counts for nothing"},
+	{1751, added, "a copy that two sessions of a member wanted was waited for by the first one alone"},
+	{4180, added, "a member that gained some ranges and kept others, whose set shrank, compared the latter only as far as they were new"},
+	{7599, added, "the same for a deleted key"},
+	{7833, added, "the same"},
+	{8412, added, "the same"},
+	{8529, added, "the same"},
+	{3052, added, "a run of a member that went beyond another's epochs met those of its own next run"},
+	{6422, added, "a request was run again: the window of its key was deleted, and the key written since without a request id"},
+}
+
+// TestFound runs what was found, by the options of then.
 func TestFound(t *testing.T) {
-	for seed, what := range map[uint64]string{
-		1050: "a source that had lost its memory was asked for what changed since a number of the run before",
-		1288: "a promise by an old view was held against a member: it counts for nothing",
-		1751: "a copy that two sessions of a member wanted was waited for by the first one alone",
-		4180: "a member that gained some ranges and kept others, whose set shrank, compared the latter only as far as they were new",
-		7599: "the same for a deleted key",
-		7833: "the same", 8412: "the same", 8529: "the same",
-		3052: "a run of a member that went beyond another's epochs met those of its own next run",
-		6422: "a request was run again: the window of its key was deleted, and the key written since without a request id",
-	} {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			s := New(Draw(seed))
+	for _, f := range found {
+		t.Run(fmt.Sprint(f.seed), func(t *testing.T) {
+			o, err := Draw(f.seed).Without(f.without...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := New(o)
 			if err := s.Run(); err != nil {
-				t.Errorf("%s: %v\n%s", what, err, failure(s, Draw(seed)))
+				t.Errorf("%s: %v\n%s", f.what, err, failure(s, o))
 			}
 		})
 	}
