@@ -123,3 +123,24 @@ func pointee(v any) any {
 	}
 	return p.Elem().Interface()
 }
+
+// owned gives a codec that shares no memory with its callers: what it has written must not change with the value, nor a
+// page with what was read from it. The codecs of this package copy by themselves, but for Binary, which is up to the types.
+func owned(c Codec) Codec {
+	switch c.(type) {
+	case nil:
+		return MsgPack
+	case msgpack, jsonCodec, protobuf:
+		return c
+	}
+	return copying{c}
+}
+
+type copying struct{ Codec }
+
+func (c copying) Marshal(v any) ([]byte, error) {
+	b, err := c.Codec.Marshal(v)
+	return bytes.Clone(b), err
+}
+
+func (c copying) Unmarshal(data []byte, v any) error { return c.Codec.Unmarshal(bytes.Clone(data), v) }
