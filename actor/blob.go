@@ -112,7 +112,7 @@ func (b *Blob) WriteAt(src []byte, off int64) (n int, err error) {
 		n += want
 		off += int64(want)
 	}
-	if off > b.size {
+	if len(src) > 0 && off > b.size {
 		b.resize(off)
 	}
 	return n, nil

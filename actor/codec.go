@@ -5,7 +5,9 @@ import (
 	"encoding"
 	"encoding/json"
 	"reflect"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
 	"google.golang.org/protobuf/proto"
@@ -65,6 +67,9 @@ func (msgpack) Marshal(v any) ([]byte, error) {
 }
 
 func (msgpack) Unmarshal(data []byte, v any) error {
+	if retains(reflect.TypeOf(v)) {
+		data = bytes.Clone(data)
+	}
 	d := decoders.Get().(*codec.Decoder)
 	d.ResetBytes(data)
 	err := d.Decode(v)
@@ -144,3 +149,40 @@ func (c copying) Marshal(v any) ([]byte, error) {
 }
 
 func (c copying) Unmarshal(data []byte, v any) error { return c.Codec.Unmarshal(bytes.Clone(data), v) }
+
+var retainers sync.Map // reflect.Type to bool
+
+// retains says whether a type, or one inside, reads itself, and so may keep the bytes that it is given: a page must not change
+// with it.
+func retains(t reflect.Type) bool {
+	if known, ok := retainers.Load(t); ok {
+		return known.(bool)
+	}
+	yes := readsItself(t, nil)
+	retainers.Store(t, yes)
+	return yes
+}
+
+func readsItself(t reflect.Type, above []reflect.Type) bool {
+	p := reflect.PointerTo(t)
+	switch {
+	case t == reflect.TypeFor[time.Time]() || slices.Contains(above, t):
+		return false
+	case p.Implements(reflect.TypeFor[encoding.BinaryUnmarshaler]()) || p.Implements(reflect.TypeFor[codec.Selfer]()):
+		return true
+	}
+	above = append(above, t)
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Array:
+		return readsItself(t.Elem(), above)
+	case reflect.Map:
+		return readsItself(t.Key(), above) || readsItself(t.Elem(), above)
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if readsItself(t.Field(i).Type, above) {
+				return true
+			}
+		}
+	}
+	return false
+}

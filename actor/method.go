@@ -94,13 +94,16 @@ func checkMethod[Req, Resp any](d *def, name string, missing bool) {
 	if missing {
 		d.fail("method %q has no handler", name)
 	}
-	for what, t := range map[string]reflect.Type{"message": reflect.TypeFor[Req](), "answer": reflect.TypeFor[Resp]()} {
-		switch why := d.misfit(t); {
-		case hasBox(t, nil):
-			d.fail("method %q: the %s %s has a container inside, which is not sent", name, what, t)
-		case why != "":
-			d.fail("method %q: the %s cannot be sent: %s", name, what, why)
-		}
+	d.checkSent(name, "message", reflect.TypeFor[Req]())
+	d.checkSent(name, "answer", reflect.TypeFor[Resp]())
+}
+
+func (d *def) checkSent(name, what string, t reflect.Type) {
+	switch why := d.misfit(t); {
+	case hasBox(t, nil):
+		d.fail("method %q: the %s %s has a container inside, which is not sent", name, what, t)
+	case why != "":
+		d.fail("method %q: the %s cannot be sent: %s", name, what, why)
 	}
 }
 

@@ -157,7 +157,7 @@ func (d *def) checkErrors() {
 			d.fail("error %d (%v): codes are at most %d", code, e, math.MaxUint16-firstCode)
 		}
 		for _, o := range d.codes[:i] {
-			if e != nil && d.errors[o] == e {
+			if e != nil && reflect.TypeOf(e).Comparable() && d.errors[o] == e {
 				d.fail("errors %d and %d are both %q", o, code, e)
 			}
 		}
