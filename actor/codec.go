@@ -88,14 +88,14 @@ func (jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(dat
 type protobuf struct{}
 
 func (protobuf) Marshal(v any) ([]byte, error) {
-	if m, ok := pointee(v).(proto.Message); ok {
+	if m, ok := pointee(v, false).(proto.Message); ok {
 		return proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	}
 	return MsgPack.Marshal(v)
 }
 
 func (protobuf) Unmarshal(data []byte, v any) error {
-	if m, ok := pointee(v).(proto.Message); ok {
+	if m, ok := pointee(v, true).(proto.Message); ok {
 		return proto.Unmarshal(data, m)
 	}
 	return MsgPack.Unmarshal(data, v)
@@ -104,29 +104,34 @@ func (protobuf) Unmarshal(data []byte, v any) error {
 type binaryCodec struct{}
 
 func (binaryCodec) Marshal(v any) ([]byte, error) {
-	if m, ok := pointee(v).(encoding.BinaryMarshaler); ok {
+	if m, ok := pointee(v, false).(encoding.BinaryMarshaler); ok {
 		return m.MarshalBinary()
 	}
 	return MsgPack.Marshal(v)
 }
 
 func (binaryCodec) Unmarshal(data []byte, v any) error {
-	if m, ok := pointee(v).(encoding.BinaryUnmarshaler); ok {
+	if m, ok := pointee(v, true).(encoding.BinaryUnmarshaler); ok {
 		return m.UnmarshalBinary(data)
 	}
 	return MsgPack.Unmarshal(data, v)
 }
 
-// pointee gives v itself, or for a pointer to a pointer the latter, made if it is nil: a state's field may be a *T.
-func pointee(v any) any {
+// pointee gives v itself, or for a pointer to a pointer the latter: a state's field may be a *T. For one that is nil it gives
+// a new T, and with fill puts it there.
+func pointee(v any, fill bool) any {
 	p := reflect.ValueOf(v)
 	if p.Kind() != reflect.Pointer || p.Elem().Kind() != reflect.Pointer {
 		return v
 	}
-	if p.Elem().IsNil() {
-		p.Elem().Set(reflect.New(p.Elem().Type().Elem()))
+	if !p.Elem().IsNil() {
+		return p.Elem().Interface()
 	}
-	return p.Elem().Interface()
+	made := reflect.New(p.Elem().Type().Elem())
+	if fill {
+		p.Elem().Set(made)
+	}
+	return made.Interface()
 }
 
 // owned gives a codec that shares no memory with its callers: what it has written must not change with the value, nor a

@@ -112,7 +112,7 @@ func (l *List[T]) Set(i uint64, v T) bool {
 	if i < l.lo || i >= l.hi {
 		return false
 	}
-	p.put(number(i), p.encode(&v))
+	p.replace(number(i), p.encode(&v))
 	return true
 }
 

@@ -62,8 +62,8 @@ func (m *Map[K, V]) Has(k K) bool {
 	return ok
 }
 
-// Set puts a value under a key.
-func (m *Map[K, V]) Set(k K, v V) { m.to().put(nameOf(k), m.p.encode(&v)) }
+// Set puts a value under a key. Of a value that is replaced stays what this program does not know.
+func (m *Map[K, V]) Set(k K, v V) { m.to().replace(nameOf(k), m.p.encode(&v)) }
 
 // Delete removes a key and says whether it was there.
 func (m *Map[K, V]) Delete(k K) bool {

@@ -12,6 +12,8 @@ type pages struct {
 	each   func(prefix string) []string     // the names of those pages, in no order
 	codec  Codec
 	prefix string            // of all names
+	form   *form             // of the values, nil if nothing in them can be unknown
+	elem   reflect.Type      // of the values
 	dirty  map[string][]byte // by name; nil: removed
 	frozen bool              // a query runs: nothing may change
 	broken bool              // something was changed while frozen
@@ -44,6 +46,16 @@ func (p *pages) put(name string, b []byte) {
 	}
 	p.note(name, b != nil)
 	p.dirty[p.prefix+name] = b
+}
+
+// replace writes a value in place of the one that an entry has, if it has one.
+func (p *pages) replace(name string, b []byte) {
+	if p.form != nil {
+		if old, ok := p.get(name); ok {
+			b = p.form.keep(p.elem, old, b)
+		}
+	}
+	p.put(name, b)
 }
 
 // note keeps names as it is with an entry that is there or not.
@@ -91,7 +103,7 @@ func (p *pages) undo() {
 		_, had := p.read(n)
 		p.note(strings.TrimPrefix(n, p.prefix), had)
 	}
-	clear(p.dirty)
+	p.dirty = emptied(p.dirty)
 	p.broken = false
 }
 

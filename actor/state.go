@@ -16,14 +16,16 @@ type field struct {
 	name  string // of its page, or of its pages before the "/"
 	index int
 	box   bool
-	plain bool // == finds every change
+	plain bool         // == finds every change
+	form  *form        // nil: nothing in it, or in its values, can be unknown
+	elem  reflect.Type // of a container's values; nil: bytes
 }
 
 // maxPageName bounds the name of a field's page: names of a container's pages begin with it, and are bounded too.
 const maxPageName = 128
 
-// planOf gives the fields of a state type that are kept; misfit says what is wrong with a field's type.
-func planOf(t reflect.Type, misfit func(reflect.Type) string) ([]field, error) {
+// planOf gives the fields of a state type that are kept.
+func (d *def) planOf(t reflect.Type) ([]field, error) {
 	if t.Kind() != reflect.Struct {
 		return nil, fmt.Errorf("the state %s is no struct", t)
 	}
@@ -60,9 +62,15 @@ func planOf(t reflect.Type, misfit func(reflect.Type) string) ([]field, error) {
 			return nil, fmt.Errorf("field %s of %s has a container inside: containers are fields of the state itself", f.Name, t)
 		}
 		if inside != nil {
-			if why := misfit(inside); why != "" {
+			if why := d.misfit(inside); why != "" {
 				return nil, fmt.Errorf("field %s of %s cannot be kept: %s; change it or tag it `page:\"-\"`", f.Name, t, why)
 			}
+		}
+		if x.box {
+			x.elem = inside
+		}
+		if inside != nil {
+			x.form = formOf(d.codec, inside)
 		}
 		x.plain = !x.box && isPlain(f.Type)
 		plan = append(plan, x)
@@ -140,15 +148,16 @@ type state struct {
 	boxes  []*pages      // by field of the plan; nil for those that are no container
 	kept   map[string]core.Page
 	recent map[string][]byte // taken, and not in kept yet; nil: removed
+	known  map[string]bool   // pages that were written here, with nothing unknown in them
 }
 
 // load builds the state from its pages. Pages of fields that the type does not have stay as they are.
 func (d *def) load(kept map[string]core.Page) (*state, error) {
-	s := &state{d: d, ptr: d.newState(), kept: kept, boxes: make([]*pages, len(d.plan)), recent: map[string][]byte{}}
+	s := &state{d: d, ptr: d.newState(), kept: kept, boxes: make([]*pages, len(d.plan)), recent: map[string][]byte{}, known: map[string]bool{}}
 	s.last = reflect.New(s.ptr.Elem().Type()).Elem()
 	for i, f := range d.plan {
 		if f.box {
-			s.boxes[i] = &pages{read: s.page, each: s.names, codec: d.codec, prefix: f.name + "/"}
+			s.boxes[i] = &pages{read: s.page, each: s.names, codec: d.codec, prefix: f.name + "/", form: f.form, elem: f.elem}
 			s.box(i).on(s.boxes[i])
 			continue
 		}
@@ -181,7 +190,16 @@ func (s *state) read(f field) error {
 // on makes the pages those that are kept now.
 func (s *state) on(kept map[string]core.Page) {
 	s.kept = kept
-	clear(s.recent)
+	s.recent = emptied(s.recent)
+}
+
+// emptied gives an empty map. One that was big is let go: to clear it takes as long as when it was full.
+func emptied(m map[string][]byte) map[string][]byte {
+	if len(m) > 64 {
+		return map[string][]byte{}
+	}
+	clear(m)
+	return m
 }
 
 func (s *state) page(name string) ([]byte, bool) {
@@ -240,7 +258,7 @@ func (s *state) take() ([]core.Change, error) {
 
 func (s *state) takeField(f field, v reflect.Value) (ch core.Change, changed bool, err error) {
 	old, had := s.page(f.name)
-	if v.IsZero() {
+	if v.IsZero() && (!had || f.form == nil || s.known[f.name] || v.Kind() != reflect.Struct) {
 		return core.Change{Name: f.name, Delete: true}, had, nil
 	}
 	b, err := s.d.codec.Marshal(v.Addr().Interface())
@@ -249,6 +267,15 @@ func (s *state) takeField(f field, v reflect.Value) (ch core.Change, changed boo
 	}
 	if b == nil {
 		b = []byte{}
+	}
+	extra := false
+	if had && !bytes.Equal(old, b) && f.form != nil && !s.known[f.name] {
+		with := f.form.keep(v.Type(), old, b)
+		extra = !bytes.Equal(with, b)
+		s.known[f.name], b = !extra, with
+	}
+	if v.IsZero() && !extra {
+		return core.Change{Name: f.name, Delete: true}, had, nil
 	}
 	return core.Change{Name: f.name, Data: b}, !had || !bytes.Equal(old, b), nil
 }
@@ -284,7 +311,7 @@ func (s *state) takeBox(out []core.Change, i int) []core.Change {
 		}
 		out = append(out, core.Change{Name: n, Data: data, Delete: data == nil})
 	}
-	clear(p.dirty)
+	p.dirty = emptied(p.dirty)
 	return out
 }
 

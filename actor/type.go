@@ -125,7 +125,7 @@ func NewType[S any](name string, o Options[S]) *Type[S] {
 	if f := o.Run; f != nil {
 		d.run = func(ctx context.Context, i *instance) error { return f(ctx, &Self[S]{i}) }
 	}
-	switch plan, err := planOf(reflect.TypeFor[S](), d.misfit); {
+	switch plan, err := d.planOf(reflect.TypeFor[S]()); {
 	case name == "" || len(name) > maxTypeName || strings.ContainsAny(name, "/@ \t\n"):
 		d.fail("a name has 1 to %d bytes, without blanks, / and @", maxTypeName)
 	case err != nil:
