@@ -107,6 +107,9 @@ func newRequestID() string {
 
 // ask makes one call.
 func (n *Node) ask(ctx context.Context, c engine.Call) (core.Result, error) {
+	if err := ctx.Err(); err != nil { // an actor here would answer all the same
+		return core.Result{}, &CallError{Class: ErrUnavailable, Type: c.Key.Type, Key: c.Key.Name, Method: c.Method, Text: "not sent: " + err.Error()}
+	}
 	if n.pinnedType(c.Key.Type) && core.PinnedTo(c.Key) == c.Key.Name {
 		return core.Result{}, &CallError{Class: ErrRejected, Type: c.Key.Type, Key: c.Key.Name, Method: c.Method, Text: "keys of a pinned type are written key@member"}
 	}

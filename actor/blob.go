@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"reflect"
 )
 
 // Blob is a sequence of bytes in pages of 4 KiB: a write replicates the blocks that it touches. As a field of an actor's
@@ -21,8 +22,12 @@ func (b *Blob) at() *pages { return b.p }
 func (b *Blob) forget()    { b.read = false }
 
 func (b *Blob) on(p *pages) {
-	old, size := b.p, b.size
-	b.p, b.read = p, false
+	old := b.p
+	if old != nil {
+		b.pages() // it may not have read its size
+	}
+	size := b.size
+	b.p, b.read, p.owner = p, false, b
 	if old == nil {
 		return
 	}
@@ -32,6 +37,14 @@ func (b *Blob) on(p *pages) {
 		}
 	}
 	b.resize(size)
+}
+
+func (b *Blob) elem() reflect.Type { return nil }
+
+// to gives the pages for a change.
+func (b *Blob) to() *pages {
+	b.pages().mine(b)
+	return b.p
 }
 
 func (b *Blob) pages() *pages {
@@ -84,7 +97,7 @@ func (b *Blob) ReadAt(dst []byte, off int64) (n int, err error) {
 
 // WriteAt writes at an offset, beyond the end too: what lies between is zero.
 func (b *Blob) WriteAt(src []byte, off int64) (n int, err error) {
-	p := b.pages()
+	p := b.to()
 	if off < 0 {
 		return 0, fmt.Errorf("write at %d: below 0", off)
 	}
@@ -99,7 +112,7 @@ func (b *Blob) WriteAt(src []byte, off int64) (n int, err error) {
 		n += want
 		off += int64(want)
 	}
-	if off > b.size {
+	if len(src) > 0 && off > b.size {
 		b.resize(off)
 	}
 	return n, nil
@@ -107,7 +120,7 @@ func (b *Blob) WriteAt(src []byte, off int64) (n int, err error) {
 
 // Truncate sets the size: bytes beyond it go, new ones are zero.
 func (b *Blob) Truncate(size int64) error {
-	p := b.pages()
+	p := b.to()
 	if size < 0 {
 		return fmt.Errorf("truncate to %d: below 0", size)
 	}

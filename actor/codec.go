@@ -5,7 +5,9 @@ import (
 	"encoding"
 	"encoding/json"
 	"reflect"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
 	"google.golang.org/protobuf/proto"
@@ -65,6 +67,9 @@ func (msgpack) Marshal(v any) ([]byte, error) {
 }
 
 func (msgpack) Unmarshal(data []byte, v any) error {
+	if retains(reflect.TypeOf(v)) {
+		data = bytes.Clone(data)
+	}
 	d := decoders.Get().(*codec.Decoder)
 	d.ResetBytes(data)
 	err := d.Decode(v)
@@ -83,14 +88,14 @@ func (jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(dat
 type protobuf struct{}
 
 func (protobuf) Marshal(v any) ([]byte, error) {
-	if m, ok := pointee(v).(proto.Message); ok {
+	if m, ok := pointee(v, false).(proto.Message); ok {
 		return proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	}
 	return MsgPack.Marshal(v)
 }
 
 func (protobuf) Unmarshal(data []byte, v any) error {
-	if m, ok := pointee(v).(proto.Message); ok {
+	if m, ok := pointee(v, true).(proto.Message); ok {
 		return proto.Unmarshal(data, m)
 	}
 	return MsgPack.Unmarshal(data, v)
@@ -99,27 +104,90 @@ func (protobuf) Unmarshal(data []byte, v any) error {
 type binaryCodec struct{}
 
 func (binaryCodec) Marshal(v any) ([]byte, error) {
-	if m, ok := pointee(v).(encoding.BinaryMarshaler); ok {
+	if m, ok := pointee(v, false).(encoding.BinaryMarshaler); ok {
 		return m.MarshalBinary()
 	}
 	return MsgPack.Marshal(v)
 }
 
 func (binaryCodec) Unmarshal(data []byte, v any) error {
-	if m, ok := pointee(v).(encoding.BinaryUnmarshaler); ok {
+	if m, ok := pointee(v, true).(encoding.BinaryUnmarshaler); ok {
 		return m.UnmarshalBinary(data)
 	}
 	return MsgPack.Unmarshal(data, v)
 }
 
-// pointee gives v itself, or for a pointer to a pointer the latter, made if it is nil: a state's field may be a *T.
-func pointee(v any) any {
+// pointee gives v itself, or for a pointer to a pointer the latter: a state's field may be a *T. For one that is nil it gives
+// a new T, and with fill puts it there.
+func pointee(v any, fill bool) any {
 	p := reflect.ValueOf(v)
 	if p.Kind() != reflect.Pointer || p.Elem().Kind() != reflect.Pointer {
 		return v
 	}
-	if p.Elem().IsNil() {
-		p.Elem().Set(reflect.New(p.Elem().Type().Elem()))
+	if !p.Elem().IsNil() {
+		return p.Elem().Interface()
 	}
-	return p.Elem().Interface()
+	made := reflect.New(p.Elem().Type().Elem())
+	if fill {
+		p.Elem().Set(made)
+	}
+	return made.Interface()
+}
+
+// owned gives a codec that shares no memory with its callers: what it has written must not change with the value, nor a
+// page with what was read from it. The codecs of this package copy by themselves, but for Binary, which is up to the types.
+func owned(c Codec) Codec {
+	switch c.(type) {
+	case nil:
+		return MsgPack
+	case msgpack, jsonCodec, protobuf:
+		return c
+	}
+	return copying{c}
+}
+
+type copying struct{ Codec }
+
+func (c copying) Marshal(v any) ([]byte, error) {
+	b, err := c.Codec.Marshal(v)
+	return bytes.Clone(b), err
+}
+
+func (c copying) Unmarshal(data []byte, v any) error { return c.Codec.Unmarshal(bytes.Clone(data), v) }
+
+var retainers sync.Map // reflect.Type to bool
+
+// retains says whether a type, or one inside, reads itself, and so may keep the bytes that it is given: a page must not change
+// with it.
+func retains(t reflect.Type) bool {
+	if known, ok := retainers.Load(t); ok {
+		return known.(bool)
+	}
+	yes := readsItself(t, nil)
+	retainers.Store(t, yes)
+	return yes
+}
+
+func readsItself(t reflect.Type, above []reflect.Type) bool {
+	p := reflect.PointerTo(t)
+	switch {
+	case t == reflect.TypeFor[time.Time]() || slices.Contains(above, t):
+		return false
+	case p.Implements(reflect.TypeFor[encoding.BinaryUnmarshaler]()) || p.Implements(reflect.TypeFor[codec.Selfer]()):
+		return true
+	}
+	above = append(above, t)
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Array:
+		return readsItself(t.Elem(), above)
+	case reflect.Map:
+		return readsItself(t.Key(), above) || readsItself(t.Elem(), above)
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if readsItself(t.Field(i).Type, above) {
+				return true
+			}
+		}
+	}
+	return false
 }

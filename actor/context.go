@@ -64,3 +64,17 @@ func (c *turnCtx) end() {
 		c.stop()
 	}
 }
+
+// streamCtx is the context of a stream's handler: it lasts as long as the activation, and the turn is the one that the
+// handler runs in just now.
+type streamCtx struct {
+	context.Context
+	i *instance
+}
+
+func (c streamCtx) Value(k any) any {
+	if k == (turnKey{}) {
+		return c.i.turn
+	}
+	return c.Context.Value(k)
+}

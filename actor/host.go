@@ -84,8 +84,23 @@ func (h *Host) Run(e *core.Execute, done func(*core.Executed)) *core.Executed {
 	if d.inline {
 		return i.run(e)
 	}
-	h.wg.Go(func() { done(i.run(e)) })
+	h.wg.Go(func() { i.runApart(e, done) })
 	return nil
+}
+
+// runApart runs a message in a goroutine of its own. One that the handler ends, as a test's FailNow does, is answered too.
+func (i *instance) runApart(e *core.Execute, done func(*core.Executed)) {
+	var x *core.Executed
+	defer func() {
+		if x == nil {
+			i.mu.Lock()
+			i.st = nil // what the handler has changed is undone
+			i.mu.Unlock()
+			x = failed(e, &Error{CodePanic, fmt.Sprintf("%s of %s ended its goroutine", e.Method, e.Key)})
+		}
+		done(x)
+	}()
+	x = i.run(e)
 }
 
 // instance gives an activation's instance, nil once the Host is closed.
@@ -98,7 +113,7 @@ func (h *Host) instance(d *def, e *core.Execute) *instance {
 	i := h.acts[e.Activation]
 	if i == nil {
 		i = &instance{h: h, d: d, key: e.Key}
-		i.ctx, i.cancel = context.WithCancel(h.ctx)
+		i.ctx, i.cancel = context.WithCancel(context.WithValue(h.ctx, instanceKey{}, i))
 		h.acts[e.Activation] = i
 		if d.set.LocalReads {
 			h.byKey[e.Key] = i

@@ -27,6 +27,7 @@ type instance struct {
 	st       *state // nil: to be loaded
 	window   *kinds.Window
 	awake    bool // OnActivate has been called on st
+	turn     *Turn
 	body     bool // Run was started
 	bodyDone bool // and has returned nil
 
@@ -50,7 +51,8 @@ func (i *instance) run(e *core.Execute) *core.Executed {
 	defer i.mu.Unlock()
 	t := &Turn{i: i, path: e.Path}
 	ctx := &turnCtx{Context: i.ctx, turn: t, deadline: time.Now().Add(time.Duration(e.Deadline - e.Now))}
-	defer ctx.end()
+	i.turn = t
+	defer func() { i.turn = nil; ctx.end() }()
 	if e.First {
 		i.st = nil
 	}
@@ -69,7 +71,9 @@ func (i *instance) wakeUp(ctx context.Context, t *Turn, e *core.Execute) ([]core
 		i.st.on(e.State)
 		return nil, nil
 	}
-	st, err := i.d.load(e.State)
+	i.awake = false
+	var st *state
+	err := i.protected("load", func() (err error) { st, err = i.d.load(e.State); return err })
 	if err != nil {
 		return nil, fmt.Errorf("load %s at stamp %s: %w", e.Key, e.Stamp, err)
 	}
@@ -78,21 +82,26 @@ func (i *instance) wakeUp(ctx context.Context, t *Turn, e *core.Execute) ([]core
 		i.dropStream(id)
 	}
 	i.window = kinds.NewWindow(time.Now(), e.State, e.Stamp, i.d.set.Window)
+	for name := range i.remind { // those of a commit that was refused are not in the state
+		i.disarm(i.remind, name)
+	}
 	i.armReminders(e.State)
-	if i.d.onActivate == nil || i.awake {
+	if i.d.onActivate == nil {
 		return nil, nil
 	}
-	if err := i.protected("OnActivate", func() error { return i.d.onActivate(ctx, st.ptr.Interface()) }); err != nil {
-		i.st = nil
-		return nil, err
-	}
-	i.awake = true
-	out, err := st.take()
+	var out []core.Change
+	err = i.protected("OnActivate", func() (err error) {
+		if err = i.d.onActivate(ctx, st.ptr.Interface()); err == nil {
+			out, err = st.take()
+		}
+		return err
+	})
 	if err != nil {
 		i.st = nil
 		return nil, err
 	}
-	return append(out, i.apply(t)...), nil
+	i.awake = true
+	return append(out, t.doLater()...), nil
 }
 
 func (i *instance) protected(what string, f func() error) (err error) {
@@ -102,7 +111,7 @@ func (i *instance) protected(what string, f func() error) (err error) {
 
 // message runs the handler of a message on the loaded state.
 func (i *instance) message(ctx context.Context, t *Turn, e *core.Execute) *core.Executed {
-	reads := i.d.methods[e.Method] != nil && i.d.methods[e.Method].reads
+	reads := e.Method == nextMethod || i.d.methods[e.Method] != nil && i.d.methods[e.Method].reads
 	w := i.window
 	if e.RequestID == "" || reads || i.d.set.Window < 0 {
 		w = nil
@@ -113,23 +122,24 @@ func (i *instance) message(ctx context.Context, t *Turn, e *core.Execute) *core.
 		}
 	}
 	var body []byte
-	handle := func() (err error) { body, err = i.call(ctx, t, e); return err }
+	var changes []core.Change
 	var err error
 	if reads {
-		err = i.query(e.Method, handle)
+		err = i.query(e.Method, func() (err error) { body, err = i.call(ctx, t, e); return err })
 	} else {
-		err = i.protected(e.Method, handle)
+		err = i.protected(e.Method, func() (err error) {
+			if body, err = i.call(ctx, t, e); err == nil {
+				changes, err = i.st.take()
+			}
+			return err
+		})
 	}
 	if err != nil {
-		return i.failure(t, e, err)
+		return i.failure(t, e, reads, err)
 	}
 	x := &core.Executed{Activation: e.Activation, Seq: e.Seq, Body: body}
 	if reads {
 		return x
-	}
-	changes, err := i.st.take()
-	if err != nil {
-		return i.failure(t, e, err)
 	}
 	x.Changes = append(changes, i.apply(t)...)
 	x.Changes = noted(w, e, body, x.Changes)
@@ -192,22 +202,19 @@ func (i *instance) coded(err error) error {
 	return &Error{i.d.codeOf(err), err.Error()}
 }
 
-// failure undoes, keeps or drops what a failed handler has changed.
-func (i *instance) failure(t *Turn, e *core.Execute, err error) *core.Executed {
+// failure undoes, keeps or drops what a failed handler has changed. What a query has changed is never kept.
+func (i *instance) failure(t *Turn, e *core.Execute, reads bool, err error) *core.Executed {
 	x := failed(e, i.coded(err))
-	if i.d.failure == Keep {
-		if changes, err := i.st.take(); err == nil {
+	if i.d.failure == Keep && !reads {
+		var changes []core.Change
+		if i.protected(e.Method, func() (err error) { changes, err = i.st.take(); return err }) == nil {
 			x.Changes = append(changes, i.apply(t)...)
 			return x
 		}
 	}
-	switch {
-	case i.d.failure == Reset:
-		i.st, i.awake = nil, false
-	case i.d.failure == Stop:
-		i.st, x.Stop = nil, true
-	case i.st.undo() != nil:
-		i.st = nil // load it anew, and say so then
+	x.Stop = i.d.failure == Stop
+	if i.d.failure == Reset || i.protected("undo", func() error { return i.st.undo() }) != nil {
+		i.st = nil // load it anew, and say then what is wrong with it
 	}
 	return x
 }
@@ -243,8 +250,8 @@ func (i *instance) end(reason string) {
 			t.stop()
 		}
 	}
-	for _, s := range i.streams {
-		s.stop()
+	for id := range i.streams {
+		i.dropStream(id)
 	}
 	if f := i.d.onDeactivate; f != nil && i.st != nil && i.awake == (i.d.onActivate != nil) {
 		if err := i.protected("OnDeactivate", func() error { f(i.ctx, i.st.ptr.Interface(), reason); return nil }); err != nil {

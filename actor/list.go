@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"iter"
+	"reflect"
 )
 
 // List is a list with a page per element: what is appended or replaced is what replicates. Elements have numbers that stay
@@ -19,16 +20,29 @@ func (l *List[T]) at() *pages { return l.p }
 func (l *List[T]) forget()    { l.read = false }
 
 func (l *List[T]) on(p *pages) {
-	old, lo, hi := l.p, l.lo, l.hi
-	l.p, l.read = p, false
+	old := l.p
+	if old != nil {
+		l.pages() // it may not have read its bounds
+	}
+	lo, hi := l.lo, l.hi
+	l.p, l.read, p.owner = p, false, l
 	if old == nil {
 		return
 	}
 	for i := lo; i < hi; i++ {
-		b, _ := old.get(number(i))
-		p.put(number(i), b)
+		if b, ok := old.get(number(i)); ok {
+			p.put(number(i), recoded[T](p, old, b))
+		}
 	}
 	l.bounds(lo, hi)
+}
+
+func (l *List[T]) elem() reflect.Type { return reflect.TypeFor[T]() }
+
+// to gives the pages for a change.
+func (l *List[T]) to() *pages {
+	l.pages().mine(l)
+	return l.p
 }
 
 func number(i uint64) string { return string(binary.BigEndian.AppendUint64(nil, i)) }
@@ -70,7 +84,7 @@ func (l *List[T]) Next() uint64 { l.pages(); return l.hi }
 
 // Append adds elements at the end.
 func (l *List[T]) Append(vs ...T) {
-	p := l.pages()
+	p := l.to()
 	for i := range vs {
 		p.put(number(l.hi+uint64(i)), p.encode(&vs[i]))
 	}
@@ -94,11 +108,11 @@ func (l *List[T]) At(i uint64) (v T, ok bool) {
 
 // Set replaces an element and says whether there is one of that number.
 func (l *List[T]) Set(i uint64, v T) bool {
-	p := l.pages()
+	p := l.to()
 	if i < l.lo || i >= l.hi {
 		return false
 	}
-	p.put(number(i), p.encode(&v))
+	p.replace(number(i), p.encode(&v))
 	return true
 }
 
@@ -113,7 +127,7 @@ func (l *List[T]) PopFront() (v T, ok bool) {
 // PopBack removes the last element and gives it, false if there is none.
 func (l *List[T]) PopBack() (v T, ok bool) {
 	if v, ok = l.At(l.Next() - 1); ok {
-		l.p.put(number(l.hi-1), nil)
+		l.to().put(number(l.hi-1), nil)
 		l.bounds(l.lo, l.hi-1)
 	}
 	return v, ok
@@ -121,7 +135,7 @@ func (l *List[T]) PopBack() (v T, ok bool) {
 
 // Trim removes the elements before a number.
 func (l *List[T]) Trim(before uint64) {
-	p := l.pages()
+	p := l.to()
 	before = min(before, l.hi)
 	if before <= l.lo {
 		return

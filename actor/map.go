@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"iter"
 	"reflect"
-	"slices"
 )
 
 // MapKey is what the keys of a Map may be.
@@ -29,13 +28,21 @@ func (m *Map[K, V]) forget()    {}
 
 func (m *Map[K, V]) on(p *pages) {
 	old := m.p
-	m.p = p
+	m.p, p.owner = p, m
 	if old != nil {
-		for _, n := range old.list() {
+		for _, n := range old.list().all() {
 			b, _ := old.get(n)
-			p.put(n, b)
+			p.put(n, recoded[V](p, old, b))
 		}
 	}
+}
+
+func (m *Map[K, V]) elem() reflect.Type { return reflect.TypeFor[V]() }
+
+// to gives the pages for a change.
+func (m *Map[K, V]) to() *pages {
+	m.pages().mine(m)
+	return m.p
 }
 
 // Get gives the value of a key, false if there is none.
@@ -55,20 +62,20 @@ func (m *Map[K, V]) Has(k K) bool {
 	return ok
 }
 
-// Set puts a value under a key.
-func (m *Map[K, V]) Set(k K, v V) { m.pages().put(nameOf(k), m.pages().encode(&v)) }
+// Set puts a value under a key. Of a value that is replaced stays what this program does not know.
+func (m *Map[K, V]) Set(k K, v V) { m.to().replace(nameOf(k), m.p.encode(&v)) }
 
 // Delete removes a key and says whether it was there.
 func (m *Map[K, V]) Delete(k K) bool {
 	if !m.Has(k) {
 		return false
 	}
-	m.p.put(nameOf(k), nil)
+	m.to().put(nameOf(k), nil)
 	return true
 }
 
 // Len gives the number of keys. The first use in an activation looks at all names, as All does.
-func (m *Map[K, V]) Len() int { return len(m.pages().list()) }
+func (m *Map[K, V]) Len() int { return m.pages().list().n }
 
 // All gives all keys with their values, in order, as they are when their turn comes.
 func (m *Map[K, V]) All() iter.Seq2[K, V] { return m.after("") }
@@ -79,19 +86,13 @@ func (m *Map[K, V]) From(k K) iter.Seq2[K, V] { return m.after(nameOf(k)) }
 func (m *Map[K, V]) after(first string) iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		p := m.pages()
-		at, _ := slices.BinarySearch(p.list(), first)
-		for at < len(p.list()) {
-			name := p.list()[at]
-			if b, ok := p.get(name); ok {
+		for name, ok := p.list().from(first, false); ok; name, ok = p.list().from(name, true) { // entries may come and go
+			if b, there := p.get(name); there {
 				var v V
 				p.decode(name, b, &v)
 				if !yield(keyOf[K](name), v) {
 					return
 				}
-			}
-			next, found := slices.BinarySearch(p.list(), name) // entries may have come or gone
-			if at = next; found {
-				at++
 			}
 		}
 	}
@@ -99,7 +100,7 @@ func (m *Map[K, V]) after(first string) iter.Seq2[K, V] {
 
 // Clear removes all keys.
 func (m *Map[K, V]) Clear() {
-	for _, name := range append([]string(nil), m.pages().list()...) {
+	for _, name := range m.to().list().all() {
 		m.p.put(name, nil)
 	}
 }

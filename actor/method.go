@@ -65,6 +65,7 @@ func Query[S, Req, Resp any](t *Type[S], name string, f func(ctx context.Context
 
 func add[S, Req, Resp any](t *Type[S], name string, reads bool, f func(context.Context, *S, Req) (Resp, error)) *Method[Req, Resp] {
 	d := t.d
+	checkMethod[Req, Resp](d, name, f == nil)
 	m := &methodDef{reads: reads, local: reads && d.set.LocalReads, fromJSON: fromJSON[Req](d), toJSON: toJSON[Resp](d),
 		call: func(ctx context.Context, state any, body []byte) ([]byte, error) {
 			req, err := decode[Req](d, body)
@@ -85,10 +86,31 @@ func add[S, Req, Resp any](t *Type[S], name string, reads bool, f func(context.C
 	return out
 }
 
+// maxMethodName bounds a method's name.
+const maxMethodName = 128
+
+// checkMethod tells what is wrong with a method's handler, and the types of its message and answer.
+func checkMethod[Req, Resp any](d *def, name string, missing bool) {
+	if missing {
+		d.fail("method %q has no handler", name)
+	}
+	d.checkSent(name, "message", reflect.TypeFor[Req]())
+	d.checkSent(name, "answer", reflect.TypeFor[Resp]())
+}
+
+func (d *def) checkSent(name, what string, t reflect.Type) {
+	switch why := d.misfit(t); {
+	case hasBox(t, nil):
+		d.fail("method %q: the %s %s has a container inside, which is not sent", name, what, t)
+	case why != "":
+		d.fail("method %q: the %s cannot be sent: %s", name, what, why)
+	}
+}
+
 func (d *def) add(name string, m *methodDef) {
 	switch {
-	case name == "" || strings.ContainsAny(name, "/@ \t\n"):
-		d.fail("a method's name has 1 byte or more, without blanks, / and @: %q", name)
+	case name == "" || len(name) > maxMethodName || strings.ContainsAny(name, "/@ \t\n"):
+		d.fail("a method's name has 1 to %d bytes, without blanks, / and @: %q", maxMethodName, name)
 	case d.methods[name] != nil:
 		d.fail("method %q is there twice", name)
 	default:
@@ -175,8 +197,8 @@ func (d *def) codeOf(err error) uint16 {
 	if errors.As(err, &own) {
 		return own.Code
 	}
-	for code, e := range d.errors {
-		if errors.Is(err, e) {
+	for _, code := range d.codes {
+		if errors.Is(err, d.errors[code]) {
 			return firstCode + code
 		}
 	}

@@ -1,7 +1,7 @@
 package actor
 
 import (
-	"slices"
+	"reflect"
 	"strings"
 )
 
@@ -12,11 +12,14 @@ type pages struct {
 	each   func(prefix string) []string     // the names of those pages, in no order
 	codec  Codec
 	prefix string            // of all names
+	form   *form             // of the values, nil if nothing in them can be unknown
+	elem   reflect.Type      // of the values
 	dirty  map[string][]byte // by name; nil: removed
 	frozen bool              // a query runs: nothing may change
 	broken bool              // something was changed while frozen
 
-	names []string // of the entries, sorted; nil: not looked at
+	owner any    // the container that is on them; a copy of it must not write
+	names *names // of the entries; nil: not looked at
 }
 
 // empty is what a container is on that belongs to no actor.
@@ -41,28 +44,41 @@ func (p *pages) put(name string, b []byte) {
 	if p.dirty == nil {
 		p.dirty = map[string][]byte{}
 	}
-	if p.names != nil {
-		i, ok := slices.BinarySearch(p.names, name)
-		switch {
-		case b != nil && !ok:
-			p.names = slices.Insert(p.names, i, name)
-		case b == nil && ok:
-			p.names = slices.Delete(p.names, i, i+1)
-		}
-	}
+	p.note(name, b != nil)
 	p.dirty[p.prefix+name] = b
 }
 
-// list gives the names of the entries, sorted. It is valid until the next put.
-func (p *pages) list() []string {
+// replace writes a value in place of the one that an entry has, if it has one.
+func (p *pages) replace(name string, b []byte) {
+	if p.form != nil {
+		if old, ok := p.get(name); ok {
+			b = p.form.keep(p.elem, old, b)
+		}
+	}
+	p.put(name, b)
+}
+
+// note keeps names as it is with an entry that is there or not.
+func (p *pages) note(name string, there bool) {
+	switch {
+	case p.names == nil:
+	case there:
+		p.names.add(name)
+	default:
+		p.names.remove(name)
+	}
+}
+
+// list gives the names of the entries.
+func (p *pages) list() *names {
 	if p.names != nil {
 		return p.names
 	}
-	p.names = []string{}
+	var all []string
 	if p.each != nil {
 		for _, n := range p.each(p.prefix) {
 			if b, ok := p.dirty[n]; !ok || b != nil {
-				p.names = append(p.names, strings.TrimPrefix(n, p.prefix))
+				all = append(all, strings.TrimPrefix(n, p.prefix))
 			}
 		}
 	}
@@ -75,19 +91,27 @@ func (p *pages) list() []string {
 				continue // it is there already
 			}
 		}
-		p.names = append(p.names, strings.TrimPrefix(n, p.prefix))
+		all = append(all, strings.TrimPrefix(n, p.prefix))
 	}
-	slices.Sort(p.names)
+	p.names = namesOf(all)
 	return p.names
 }
 
 // undo forgets what has not been committed.
 func (p *pages) undo() {
-	if len(p.dirty) > 0 {
-		clear(p.dirty)
-		p.names = nil
+	for n := range p.dirty {
+		_, had := p.read(n)
+		p.note(strings.TrimPrefix(n, p.prefix), had)
 	}
+	p.dirty = emptied(p.dirty)
 	p.broken = false
+}
+
+// mine stops a handler that changes a container through a copy of it: the pages are those of the original.
+func (p *pages) mine(c box) {
+	if p.read != nil && p.owner != any(c) {
+		panic(&Error{CodeFailed, "a copy of the container " + strings.TrimSuffix(p.prefix, "/") + " is changed; keep a pointer to it, or fill another one"})
+	}
 }
 
 // encode and decode are of values whose types were checked when the type was defined; what cannot be written or read stops
@@ -109,6 +133,16 @@ func (p *pages) decode(name string, b []byte, v any) {
 	}
 }
 
+// recoded gives an entry of old pages as these write it.
+func recoded[V any](p, old *pages, b []byte) []byte {
+	if reflect.TypeOf(p.codec) == reflect.TypeOf(old.codec) {
+		return b
+	}
+	var v V
+	old.decode("", b, &v)
+	return p.encode(&v)
+}
+
 // box is a container: a field of a state that has pages of its own.
 type box interface {
 	// on puts the container on a key's pages; what it held that came from nowhere is written there.
@@ -117,4 +151,6 @@ type box interface {
 	at() *pages
 	// forget drops what was read, after an undo.
 	forget()
+	// elem gives the type of the values, nil for bytes.
+	elem() reflect.Type
 }

@@ -16,11 +16,16 @@ type field struct {
 	name  string // of its page, or of its pages before the "/"
 	index int
 	box   bool
-	plain bool // == finds every change
+	plain bool         // == finds every change
+	form  *form        // nil: nothing in it, or in its values, can be unknown
+	elem  reflect.Type // of a container's values; nil: bytes
 }
 
+// maxPageName bounds the name of a field's page: names of a container's pages begin with it, and are bounded too.
+const maxPageName = 128
+
 // planOf gives the fields of a state type that are kept.
-func planOf(t reflect.Type) ([]field, error) {
+func (d *def) planOf(t reflect.Type) ([]field, error) {
 	if t.Kind() != reflect.Struct {
 		return nil, fmt.Errorf("the state %s is no struct", t)
 	}
@@ -33,32 +38,60 @@ func planOf(t reflect.Type) ([]field, error) {
 			if hasBox(f.Type, nil) && tag != "-" {
 				return nil, fmt.Errorf("field %s of %s is a container and not exported: it would not be kept; export it or tag it `page:\"-\"`", f.Name, t)
 			}
+			if f.Anonymous && tag != "-" && promotes(f.Type) {
+				return nil, fmt.Errorf("%s is embedded in %s and not exported: its fields would not be kept; export it or tag it `page:\"-\"`", f.Name, t)
+			}
 			continue
 		}
 		x := field{name: f.Name, index: i}
 		if named {
 			x.name = tag
 		}
-		if x.name == "" || strings.ContainsAny(x.name, "/@") {
-			return nil, fmt.Errorf("field %s of %s: a page's name has 1 byte or more, without / and @: %q", f.Name, t, x.name)
+		if x.name == "" || len(x.name) > maxPageName || strings.ContainsAny(x.name, "/@") {
+			return nil, fmt.Errorf("field %s of %s: a page's name has 1 to %d bytes, without / and @: %q", f.Name, t, maxPageName, x.name)
 		}
 		if o, twice := seen[x.name]; twice {
 			return nil, fmt.Errorf("fields %s and %s of %s are both page %q", o, f.Name, t, x.name)
 		}
 		seen[x.name] = f.Name
-		_, x.box = reflect.New(f.Type).Interface().(box)
-		switch {
-		case x.box:
-		case hasBox(f.Type, nil):
-			return nil, fmt.Errorf("field %s of %s has a container inside: containers are fields of the state itself", f.Name, t)
-		case f.Type.Kind() == reflect.Func || f.Type.Kind() == reflect.Chan || f.Type.Kind() == reflect.UnsafePointer:
-			return nil, fmt.Errorf("field %s of %s is a %s, which cannot be kept; tag it `page:\"-\"`", f.Name, t, f.Type.Kind())
-		default:
-			x.plain = isPlain(f.Type)
+		inside := f.Type
+		if b, ok := reflect.New(f.Type).Interface().(box); ok {
+			x.box, inside = true, b.elem()
 		}
+		if inside != nil && hasBox(inside, nil) {
+			return nil, fmt.Errorf("field %s of %s has a container inside: containers are fields of the state itself", f.Name, t)
+		}
+		if inside != nil {
+			if why := d.misfit(inside); why != "" {
+				return nil, fmt.Errorf("field %s of %s cannot be kept: %s; change it or tag it `page:\"-\"`", f.Name, t, why)
+			}
+		}
+		if x.box {
+			x.elem = inside
+		}
+		if inside != nil {
+			x.form = formOf(d.codec, inside)
+		}
+		x.plain = !x.box && isPlain(f.Type)
 		plan = append(plan, x)
 	}
 	return plan, nil
+}
+
+// promotes says whether an embedded type has exported fields.
+func promotes(t reflect.Type) bool {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return false
+	}
+	for i := range t.NumField() {
+		if f := t.Field(i); f.IsExported() || f.Anonymous && promotes(f.Type) {
+			return true
+		}
+	}
+	return false
 }
 
 var boxType = reflect.TypeFor[box]()
@@ -115,15 +148,16 @@ type state struct {
 	boxes  []*pages      // by field of the plan; nil for those that are no container
 	kept   map[string]core.Page
 	recent map[string][]byte // taken, and not in kept yet; nil: removed
+	known  map[string]bool   // pages that were written here, with nothing unknown in them
 }
 
 // load builds the state from its pages. Pages of fields that the type does not have stay as they are.
 func (d *def) load(kept map[string]core.Page) (*state, error) {
-	s := &state{d: d, ptr: d.newState(), kept: kept, boxes: make([]*pages, len(d.plan)), recent: map[string][]byte{}}
+	s := &state{d: d, ptr: d.newState(), kept: kept, boxes: make([]*pages, len(d.plan)), recent: map[string][]byte{}, known: map[string]bool{}}
 	s.last = reflect.New(s.ptr.Elem().Type()).Elem()
 	for i, f := range d.plan {
 		if f.box {
-			s.boxes[i] = &pages{read: s.page, each: s.names, codec: d.codec, prefix: f.name + "/"}
+			s.boxes[i] = &pages{read: s.page, each: s.names, codec: d.codec, prefix: f.name + "/", form: f.form, elem: f.elem}
 			s.box(i).on(s.boxes[i])
 			continue
 		}
@@ -156,7 +190,16 @@ func (s *state) read(f field) error {
 // on makes the pages those that are kept now.
 func (s *state) on(kept map[string]core.Page) {
 	s.kept = kept
-	clear(s.recent)
+	s.recent = emptied(s.recent)
+}
+
+// emptied gives an empty map. One that was big is let go: to clear it takes as long as when it was full.
+func emptied(m map[string][]byte) map[string][]byte {
+	if len(m) > 64 {
+		return map[string][]byte{}
+	}
+	clear(m)
+	return m
 }
 
 func (s *state) page(name string) ([]byte, bool) {
@@ -184,23 +227,26 @@ func (s *state) names(prefix string) []string {
 	return out
 }
 
-// take gives the changes since the last take. A field with its zero value has no page.
+// take gives the changes since the last take. A field with its zero value has no page. After an error nothing was taken.
 func (s *state) take() ([]core.Change, error) {
 	var out []core.Change
-	for i, f := range s.d.plan {
+	for _, f := range s.d.plan {
 		v := s.ptr.Elem().Field(f.index)
-		switch {
-		case f.box:
+		if f.box || f.plain && v.Equal(s.last.Field(f.index)) {
+			continue
+		}
+		ch, changed, err := s.takeField(f, v)
+		if err != nil {
+			return nil, err
+		}
+		if changed {
+			out = append(out, ch)
+		}
+	}
+	s.replaced()
+	for i := range s.d.plan {
+		if s.d.plan[i].box {
 			out = s.takeBox(out, i)
-		case f.plain && v.Equal(s.last.Field(f.index)):
-		default:
-			ch, changed, err := s.takeField(f, v)
-			if err != nil {
-				return nil, err
-			}
-			if changed {
-				out = append(out, ch)
-			}
 		}
 	}
 	for i := range out {
@@ -212,7 +258,7 @@ func (s *state) take() ([]core.Change, error) {
 
 func (s *state) takeField(f field, v reflect.Value) (ch core.Change, changed bool, err error) {
 	old, had := s.page(f.name)
-	if v.IsZero() {
+	if v.IsZero() && (!had || f.form == nil || s.known[f.name] || v.Kind() != reflect.Struct) {
 		return core.Change{Name: f.name, Delete: true}, had, nil
 	}
 	b, err := s.d.codec.Marshal(v.Addr().Interface())
@@ -222,26 +268,50 @@ func (s *state) takeField(f field, v reflect.Value) (ch core.Change, changed boo
 	if b == nil {
 		b = []byte{}
 	}
+	extra := false
+	if had && !bytes.Equal(old, b) && f.form != nil && !s.known[f.name] {
+		with := f.form.keep(v.Type(), old, b)
+		extra = !bytes.Equal(with, b)
+		s.known[f.name], b = !extra, with
+	}
+	if v.IsZero() && !extra {
+		return core.Change{Name: f.name, Delete: true}, had, nil
+	}
 	return core.Change{Name: f.name, Data: b}, !had || !bytes.Equal(old, b), nil
 }
 
-// takeBox gives a container's changes. One that was put into the field in place of the other replaces its pages.
+// replaced puts containers that were put into fields in place of others onto the fields' pages. What they hold is copied
+// first: they may have changed places.
+func (s *state) replaced() {
+	var which []int
+	for i, f := range s.d.plan {
+		if f.box && s.box(i).at() != s.boxes[i] {
+			which = append(which, i)
+			if old := s.box(i).at(); old != nil {
+				s.box(i).on(&pages{codec: old.codec})
+			}
+		}
+	}
+	for _, i := range which {
+		for _, n := range s.boxes[i].list().all() {
+			s.boxes[i].put(n, nil)
+		}
+		s.box(i).on(s.boxes[i])
+	}
+}
+
+// takeBox gives a container's changes.
 func (s *state) takeBox(out []core.Change, i int) []core.Change {
 	p := s.boxes[i]
-	if b := s.box(i); b.at() != p {
-		for _, n := range slices.Clone(p.list()) {
-			p.put(n, nil)
-		}
-		b.on(p)
-	}
 	for _, n := range slices.Sorted(maps.Keys(p.dirty)) {
 		data := p.dirty[n]
-		if _, had := s.page(n); data == nil && !had {
+		old, had := s.page(n)
+		if data == nil && !had || data != nil && had && bytes.Equal(data, old) {
 			continue
 		}
 		out = append(out, core.Change{Name: n, Data: data, Delete: data == nil})
 	}
-	clear(p.dirty)
+	p.dirty = emptied(p.dirty)
 	return out
 }
 

@@ -26,11 +26,14 @@ type stream struct {
 	push func(in *chunk) ([]byte, bool, error) // of elements that it takes
 	stop func()
 	used time.Time
+	seq  uint64 // of the last part
+	last []byte // the answer to it
 }
 
 // chunk is a part of a stream on the wire.
 type chunk struct {
 	ID    string
+	Seq   uint64 `codec:",omitempty"` // of the part, from 1 on: one that comes again is answered as before; 0 for any
 	Items [][]byte
 	End   bool   // there is no more
 	Err   string // why it ended, if not in order
@@ -50,6 +53,7 @@ type Source[Req, T any] struct {
 // nobody. Other messages are run in between.
 func Stream[S, Req, T any](t *Type[S], name string, f func(ctx context.Context, state *S, req Req) iter.Seq2[T, error]) *Source[Req, T] {
 	d := t.d
+	checkMethod[Req, T](d, name, f == nil)
 	d.add(name, &methodDef{reads: true, open: func(ctx context.Context, state any, body []byte) (func() ([]byte, error, bool), func(), error) {
 		req, err := decode[Req](d, body)
 		if err != nil {
@@ -77,17 +81,22 @@ func (s *Source[Req, T]) Ask(ctx context.Context, a Asker, key string, req Req) 
 			yield(zero, err)
 			return
 		}
-		c := Call{Type: s.d.name, Key: key, Method: s.name, Body: body}
-		for {
+		c := Call{Type: s.d.name, Key: key, Method: s.name, Body: body, Reads: true}
+		id := ""
+		for seq := uint64(1); ; seq++ {
 			got, err := askChunk(ctx, a, c)
 			if err != nil {
+				s.close(ctx, a, key, id)
 				yield(zero, s.d.known(err))
 				return
+			}
+			if id = got.ID; got.End {
+				id = ""
 			}
 			for _, b := range got.Items {
 				v, err := decode[T](s.d, b)
 				if !yield(v, err) || err != nil {
-					s.close(ctx, a, key, got)
+					s.close(ctx, a, key, id)
 					return
 				}
 			}
@@ -97,7 +106,7 @@ func (s *Source[Req, T]) Ask(ctx context.Context, a Asker, key string, req Req) 
 				}
 				return
 			}
-			c = Call{Type: s.d.name, Key: key, Method: nextMethod, Body: pack(&chunk{ID: got.ID})}
+			c = Call{Type: s.d.name, Key: key, Method: nextMethod, Body: pack(&chunk{ID: id, Seq: seq}), Reads: true}
 		}
 	}
 }
@@ -111,10 +120,10 @@ type remote struct {
 func (r *remote) Error() string       { return r.text }
 func (r *remote) HandlerCode() uint16 { return r.code }
 
-// close tells the actor that the caller wants no more.
-func (s *Source[Req, T]) close(ctx context.Context, a Asker, key string, at chunk) {
-	if !at.End {
-		a.TellActor(ctx, Call{Type: s.d.name, Key: key, Method: nextMethod, Body: pack(&chunk{ID: at.ID, End: true})})
+// close tells the actor that the caller wants no more, if there is any.
+func (s *Source[Req, T]) close(ctx context.Context, a Asker, key, id string) {
+	if id != "" {
+		a.TellActor(context.WithoutCancel(ctx), Call{Type: s.d.name, Key: key, Method: nextMethod, Body: pack(&chunk{ID: id, End: true})})
 	}
 }
 
@@ -148,7 +157,7 @@ func unpack(b []byte) (c chunk, err error) {
 // message ends with it.
 func (i *instance) streamOpen(_ context.Context, m *methodDef, state any, body []byte) ([]byte, error) {
 	i.dropIdle()
-	next, stop, err := m.open(i.ctx, state, body)
+	next, stop, err := m.open(streamCtx{i.ctx, i}, state, body)
 	if err != nil {
 		return nil, err
 	}
@@ -183,10 +192,11 @@ func (i *instance) keepStream(id string, s *stream) error {
 	return nil
 }
 
+// dropStream ends a stream: its handler is told so, and may do what it pleases.
 func (i *instance) dropStream(id string) {
 	if s := i.streams[id]; s != nil {
-		s.stop()
 		delete(i.streams, id)
+		i.protected("stream", func() error { s.stop(); return nil })
 	}
 }
 
@@ -205,16 +215,20 @@ func (i *instance) streamNext(body []byte) ([]byte, error) {
 	case c.End:
 		i.dropStream(c.ID)
 		return nil, nil
-	case s == nil || s.next == nil:
+	case s == nil || s.next == nil || c.Seq != 0 && c.Seq != s.seq && c.Seq != s.seq+1:
 		return nil, i.gone(c.ID)
+	case c.Seq != 0 && c.Seq == s.seq:
+		s.used = time.Now()
+		return s.last, nil
 	}
 	return i.streamRead(c.ID, s)
 }
 
-func (i *instance) streamRead(id string, s *stream) (_ []byte, err error) {
+func (i *instance) streamRead(id string, s *stream) ([]byte, error) {
 	out := chunk{ID: id}
+	goesOn := false
 	defer func() {
-		if out.End || err != nil {
+		if !goesOn { // also if the handler panicked
 			delete(i.streams, id)
 			s.stop()
 		}
@@ -232,7 +246,13 @@ func (i *instance) streamRead(id string, s *stream) (_ []byte, err error) {
 		out.Items = append(out.Items, b)
 		size += len(b)
 	}
-	return pack(&out), i.keepStream(id, s)
+	s.last = pack(&out)
+	if i.streams[id] != nil {
+		s.seq++
+	}
+	err := i.keepStream(id, s)
+	goesOn = err == nil
+	return s.last, err
 }
 
 func failedError(err error) *Error {
@@ -254,6 +274,7 @@ type Sink[T, Resp any] struct {
 // stream that breaks off leaves what came before.
 func Collect[S, T, Resp any](t *Type[S], name string, f func(ctx context.Context, state *S, in iter.Seq2[T, error]) (Resp, error)) *Sink[T, Resp] {
 	d := t.d
+	checkMethod[T, Resp](d, name, f == nil)
 	d.add(name, &methodDef{take: func(ctx context.Context, state any) *stream { return collect(d, ctx, state.(*S), f) }})
 	return &Sink[T, Resp]{d, name}
 }
@@ -275,7 +296,7 @@ func collect[S, T, Resp any](d *def, ctx context.Context, state *S, f func(conte
 				}
 				if in.End {
 					if in.Err != "" {
-						yield(zero, &remote{in.Code, in.Err})
+						yield(zero, broken(in))
 					}
 					return
 				}
@@ -313,27 +334,49 @@ func (i *instance) streamPush(_ context.Context, state any, body []byte) ([]byte
 			return nil, i.gone(c.ID)
 		}
 		i.dropIdle()
-		s = m.take(i.ctx, state)
+		s = m.take(streamCtx{i.ctx, i}, state)
 	}
+	switch {
+	case c.Seq != 0 && c.Seq == s.seq && s.last != nil:
+		return s.last, nil
+	case c.Seq != 0 && s.seq != 0 && c.Seq != s.seq+1:
+		return nil, i.gone(c.ID)
+	}
+	goesOn := false
+	defer func() {
+		if !goesOn { // also if the handler panicked
+			delete(i.streams, c.ID)
+			s.stop()
+		}
+	}()
 	answer, end, err := s.push(&c)
 	if end || err != nil {
-		delete(i.streams, c.ID)
-		s.stop()
 		return pack(&chunk{ID: c.ID, End: true, Body: answer}), err
 	}
-	return pack(&chunk{ID: c.ID}), i.keepStream(c.ID, s)
+	s.seq, s.last = c.Seq, pack(&chunk{ID: c.ID})
+	err = i.keepStream(c.ID, s)
+	goesOn = err == nil
+	return s.last, err
+}
+
+// broken gives the error that a stream ended with.
+func broken(in *chunk) error {
+	if in.Code == CodeGone {
+		return fmt.Errorf("%w: %s", ErrStreamGone, in.Err)
+	}
+	return &remote{in.Code, in.Err}
 }
 
 // Send sends the elements of a stream, as fast as the actor takes them, and gives its answer: also if it wanted no more
 // before the end. An error in the stream is given to the handler and ends it. The error is ErrStreamGone if the key moved
 // meanwhile: what was committed until then stays.
 func (s *Sink[T, Resp]) Send(ctx context.Context, a Asker, key string, in iter.Seq2[T, error]) (resp Resp, err error) {
-	c := chunk{ID: newID(), Name: s.name}
+	c := chunk{ID: newID(), Seq: 1, Name: s.name}
 	size := 0
 	var last chunk
 	send := func() bool {
 		last, err = askChunk(ctx, a, Call{Type: s.d.name, Key: key, Method: pushMethod, Body: pack(&c), Once: true})
-		c, size = chunk{ID: c.ID}, 0
+		c, size = chunk{ID: c.ID, Seq: c.Seq + 1}, 0
 		return err == nil && !last.End
 	}
 	for v, failed := range in {
@@ -356,6 +399,10 @@ func (s *Sink[T, Resp]) Send(ctx context.Context, a Asker, key string, in iter.S
 		send()
 	}
 	if err != nil {
+		if e := coded(nil); !errors.As(err, &e) || e.HandlerCode() == 0 { // the handler may be waiting for more
+			a.TellActor(context.WithoutCancel(ctx), Call{Type: s.d.name, Key: key, Method: pushMethod,
+				Body: pack(&chunk{ID: c.ID, End: true, Code: CodeGone, Err: "the sender broke off"})})
+		}
 		return resp, s.d.known(err)
 	}
 	return decode[Resp](s.d, last.Body)

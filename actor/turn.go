@@ -20,7 +20,10 @@ type Turn struct {
 	later []func() []core.Change // what a handler asked for, done if it succeeds
 }
 
-type turnKey struct{}
+type (
+	turnKey     struct{}
+	instanceKey struct{}
+)
 
 // Current gives the turn that a handler runs in, from its context; nil elsewhere.
 func Current(ctx context.Context) *Turn {
@@ -30,8 +33,8 @@ func Current(ctx context.Context) *Turn {
 
 // Node gives the member that a handler runs on, to ask other actors with; nil outside of a handler and of Run.
 func Node(ctx context.Context) Asker {
-	if t := Current(ctx); t != nil {
-		return t.i.h.cfg.Asker
+	if i, _ := ctx.Value(instanceKey{}).(*instance); i != nil {
+		return i.h.cfg.Asker
 	}
 	return nil
 }
@@ -61,7 +64,10 @@ func (i *instance) apply(t *Turn) []core.Change {
 		}
 		return []core.Change{{Delete: true}}
 	}
-	var out []core.Change
+	return t.doLater()
+}
+
+func (t *Turn) doLater() (out []core.Change) {
 	for _, f := range t.later {
 		out = append(out, f()...)
 	}

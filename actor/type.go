@@ -3,7 +3,10 @@ package actor
 import (
 	"context"
 	"fmt"
+	"maps"
+	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 )
@@ -32,7 +35,8 @@ type Options[S any] struct {
 	OnFailure Failure
 
 	// OnActivate is called before the first message of an activation; what it changes is committed with that message. If
-	// it returns an error, the message fails with it and the next one tries again.
+	// it returns an error, the message fails with it and the next one tries again. It is called again whenever the state is
+	// built anew: with Reset, after Delete, and when a change was refused because it was too big.
 	OnActivate func(ctx context.Context, state *S) error
 	// OnDeactivate is called when an activation has ended: moved, fenced (another member took over), idle, closing. What it
 	// changes is not kept.
@@ -74,6 +78,7 @@ type def struct {
 	set     Settings
 	codec   Codec
 	errors  map[uint16]error
+	codes   []uint16 // of errors, sorted
 	failure Failure
 	inline  bool
 	plan    []field
@@ -103,12 +108,9 @@ const (
 // Check, and so when a node is started with it.
 func NewType[S any](name string, o Options[S]) *Type[S] {
 	d := &def{
-		name: name, codec: o.Codec, errors: o.Errors, failure: o.OnFailure, inline: o.Inline, methods: map[string]*methodDef{},
+		name: name, codec: owned(o.Codec), errors: o.Errors, failure: o.OnFailure, inline: o.Inline, methods: map[string]*methodDef{},
 		set:      Settings{o.Replicas, o.Mailbox, o.Pipeline, o.Window, o.Pinned, o.WriteAll, o.LocalReads, o.Durable, o.Idle},
 		newState: func() reflect.Value { return reflect.New(reflect.TypeFor[S]()) },
-	}
-	if d.codec == nil {
-		d.codec = MsgPack
 	}
 	if d.set.Window == 0 {
 		d.set.Window = defaultWindow
@@ -125,19 +127,43 @@ func NewType[S any](name string, o Options[S]) *Type[S] {
 	if f := o.Run; f != nil {
 		d.run = func(ctx context.Context, i *instance) error { return f(ctx, &Self[S]{i}) }
 	}
-	switch plan, err := planOf(reflect.TypeFor[S]()); {
+	switch plan, err := d.planOf(reflect.TypeFor[S]()); {
 	case name == "" || len(name) > maxTypeName || strings.ContainsAny(name, "/@ \t\n"):
 		d.fail("a name has 1 to %d bytes, without blanks, / and @", maxTypeName)
 	case err != nil:
 		d.fail("%w", err)
 	case min(o.Replicas, o.Mailbox, o.Pipeline) < 0:
-		d.fail("Replicas %d, Mailbox %d, Pipeline %d: none of them can be negative", o.Replicas, o.Mailbox, o.Pipeline)
+		d.fail("Replicas is %d, Mailbox %d, Pipeline %d: none is below 0", o.Replicas, o.Mailbox, o.Pipeline)
 	case o.Inline && o.Run != nil:
 		d.fail("Inline handlers do not wait, Run does: leave one out")
+	case o.Pinned && o.Replicas > 1:
+		d.fail("pinned keys have one copy, not %d", o.Replicas)
+	case o.OnFailure > Stop:
+		d.fail("OnFailure is %d: it is Undo, Reset, Keep or Stop", o.OnFailure)
 	default:
 		d.plan = plan
 	}
+	d.checkErrors()
 	return &Type[S]{d}
+}
+
+// checkErrors sees that each error of Options.Errors has a code of its own, that fits beside those of this package.
+func (d *def) checkErrors() {
+	d.codes = slices.Sorted(maps.Keys(d.errors))
+	for i, code := range d.codes {
+		e := d.errors[code]
+		switch {
+		case e == nil:
+			d.fail("error %d is nil", code)
+		case code > math.MaxUint16-firstCode:
+			d.fail("error %d (%v): codes are at most %d", code, e, math.MaxUint16-firstCode)
+		}
+		for _, o := range d.codes[:i] {
+			if e != nil && reflect.TypeOf(e).Comparable() && d.errors[o] == e {
+				d.fail("errors %d and %d are both %q", o, code, e)
+			}
+		}
+	}
 }
 
 func (d *def) fail(format string, args ...any) {

@@ -114,6 +114,7 @@ func (c *Core) prepare(m Message, b *Prepare) {
 			ans.Code = CodeRefused
 		} else {
 			c.promise(s, b.Epoch)
+			c.overtaken(s)
 			ans.Stamp = s.stamp
 			if b.Have.Less(s.stamp) {
 				ans.Pages = s.pages.all()
@@ -123,6 +124,14 @@ func (c *Core) prepare(m Message, b *Prepare) {
 	ans.Promised = c.effective(s)
 	c.send(m.From, ans)
 	c.slots.release(s)
+}
+
+// overtaken ends an activation here that another one has taken the key from while its handler runs: what that does can
+// never be committed, and it may be waiting for something. What is in flight is left to be answered.
+func (c *Core) overtaken(s *slot) {
+	if a := s.act; a != nil && a.state == active && a.executing != nil && a.round == nil && a.epoch.Less(s.promised) {
+		c.end(a, "fenced")
+	}
 }
 
 func (c *Core) accept(m Message, b *Accept) {
