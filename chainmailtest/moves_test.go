@@ -20,46 +20,29 @@ type mail struct {
 	Seq  int
 }
 
-// ledger logs all mail in the order in which it took effect.
+// ledger logs mail in the order in which it took effect, until it is taken.
 type ledger struct{ Log actor.List[mail] }
 
 type ledgers struct {
 	t    *actor.Type[ledger]
-	post *actor.Method[mail, uint64]
-	read *actor.Method[uint64, []mail]
+	post *actor.Method[mail, actor.None]
+	take *actor.Method[actor.None, []mail]
 }
-
-// readMost is how many entries one read gives.
-const readMost = 1000
 
 func newLedgers() *ledgers {
 	l := &ledgers{t: actor.NewType("ledger", actor.Options[ledger]{})}
-	l.post = actor.Handle(l.t, "post", func(_ context.Context, s *ledger, m mail) (uint64, error) {
+	l.post = actor.Handle(l.t, "post", func(_ context.Context, s *ledger, m mail) (actor.None, error) {
 		s.Log.Append(m)
-		return s.Log.Next(), nil
+		return actor.None{}, nil
 	})
-	l.read = actor.Query(l.t, "read", func(_ context.Context, s *ledger, from uint64) (out []mail, _ error) {
-		for i := from; i < s.Log.Next() && len(out) < readMost; i++ {
-			m, _ := s.Log.At(i)
+	l.take = actor.Handle(l.t, "take", func(_ context.Context, s *ledger, _ actor.None) (out []mail, _ error) {
+		for _, m := range s.Log.All() {
 			out = append(out, m)
 		}
+		s.Log.Trim(s.Log.Next())
 		return out, nil
 	})
 	return l
-}
-
-// all reads a whole log.
-func (l *ledgers) all(t *testing.T, a actor.Asker, key string) (out []mail) {
-	t.Helper()
-	for {
-		part, err := l.read.Ask(t.Context(), a, key, uint64(len(out)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if out = append(out, part...); len(part) < readMost {
-			return out
-		}
-	}
 }
 
 // sender posts numbers, one after the other, and notes what became of each.
@@ -69,6 +52,7 @@ type sender struct {
 	acked map[int]bool
 	maybe map[int]bool // the outcome is unknown
 	err   error        // the first
+	slow  time.Duration
 }
 
 // post posts one mail, with a request id or without.
@@ -78,7 +62,9 @@ func (s *sender) post(l *ledgers, a actor.Asker, key string, seq int) {
 	c, err := l.post.Call(key, mail{s.name, seq})
 	if err == nil {
 		c.Once = s.once
+		began := time.Now()
 		_, err = a.AskActor(ctx, c)
+		s.slow = max(s.slow, time.Since(began))
 	}
 	switch {
 	case err == nil:
@@ -123,13 +109,16 @@ func check(t *testing.T, log []mail, senders []*sender) {
 }
 
 // TestBackAndForth moves one key fifty times between the members and one more, which comes and goes, while a thousand
-// messages a second are sent to it.
+// messages a second are sent to it: by members that stay, and by any, the guest too while it is only beginning to follow.
 func TestBackAndForth(t *testing.T) {
+	// longest is more than a second of round trips in the bubble, where messages take no time: what is longer is a timer
+	// that ran out because somebody was not told.
+	const longest = 50 * time.Millisecond
 	rounds := 25
 	if testing.Short() {
 		rounds = 3
 	}
-	const senders, pause = 10, 10 * time.Millisecond
+	const senders, steady, pause = 10, 8, 10 * time.Millisecond
 	l := newLedgers()
 	inBubble(t, chainmailtest.Options{Types: []actor.Registered{l.t}}, func(t *testing.T, c *chainmailtest.Cluster) {
 		guest := c.Add(1)[0]
@@ -144,7 +133,11 @@ func TestBackAndForth(t *testing.T) {
 			wg.Go(func() {
 				for seq := 0; !over.Load(); seq++ {
 					next := time.Now().Add(pause)
-					s.post(l, c, key, seq)
+					if i < steady {
+						s.post(l, c.Node(i%3), key, seq)
+					} else {
+						s.post(l, c, key, seq)
+					}
 					time.Sleep(time.Until(next))
 				}
 			})
@@ -156,26 +149,35 @@ func TestBackAndForth(t *testing.T) {
 			}
 			moves++
 		}
+		var log []mail
+		drain := func() {
+			part, err := l.take.Ask(t.Context(), c, key, actor.None{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			log = append(log, part...)
+		}
 		for range rounds {
 			c.Remove(guest)
 			moved(false)
 			comeBack(t, c, guest)
 			moved(true)
+			drain()
 		}
 		took := time.Since(began)
 		over.Store(true)
 		wg.Wait()
-		log := l.all(t, c, key)
+		drain()
 		check(t, log, all)
 		sent := 0
-		for _, s := range all {
+		for i, s := range all {
 			sent += len(s.acked)
+			if i < steady && s.slow > longest {
+				t.Errorf("%s waited %s for an answer", s.name, s.slow)
+			}
 			if s.err != nil {
 				t.Errorf("%s, of a planned change: %v", s.name, s.err)
 			}
-		}
-		if rate := float64(sent) / took.Seconds(); rate < 900 {
-			t.Errorf("%d messages in %s: %.0f a second, 1,000 are meant", sent, took, rate)
 		}
 		t.Logf("%d moves in %s, %d messages acknowledged, %d logged", moves, took, sent, len(log))
 	})
