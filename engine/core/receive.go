@@ -165,8 +165,11 @@ func (c *Core) acceptCommit(s *slot, b *Accept) Code {
 // mergePages gives old with changed put in and removed taken out; all sorted by name. The old slice stays as it is.
 func mergePages(old, changed []Page, removed []string) []Page {
 	out := make([]Page, 0, len(old)+len(changed))
-	i := 0
+	i, r := 0, 0
 	for _, p := range old {
+		for r < len(removed) && removed[r] < p.Name {
+			r++
+		}
 		for i < len(changed) && changed[i].Name < p.Name {
 			out = append(out, changed[i])
 			i++
@@ -176,7 +179,7 @@ func mergePages(old, changed []Page, removed []string) []Page {
 			i++
 			continue
 		}
-		if !slices.Contains(removed, p.Name) {
+		if r == len(removed) || removed[r] != p.Name {
 			out = append(out, p)
 		}
 	}
