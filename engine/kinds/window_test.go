@@ -16,6 +16,7 @@ func TestWindow(t *testing.T) {
 	start := time.UnixMilli(1_000_000)
 	used := core.Stamp{Seq: 1}
 	w := NewWindow(start, nil, core.Stamp{}, 3)
+	w.keep = 0
 	for i := range 10 {
 		now := start.Add(time.Duration(i) * time.Second)
 		if ago := time.Duration(i) * time.Second; i >= 3 && w.Covers(now, ago) != (i == 3) {
@@ -30,6 +31,7 @@ func TestWindow(t *testing.T) {
 		}
 		if i%2 == 1 {
 			w = NewWindow(start, state, used, 3)
+			w.keep = 0
 		}
 	}
 	for i := range 10 {
@@ -67,7 +69,7 @@ func TestWindow(t *testing.T) {
 // without bound, and no longer than it has to.
 func TestWindowOfBusyKey(t *testing.T) {
 	state := map[string]core.Page{}
-	const size, every = 4, 40 * time.Millisecond
+	const size, every = 4, 100 * time.Millisecond
 	now := time.UnixMilli(1_000_000)
 	w := NewWindow(now, nil, core.Stamp{}, size)
 	add := func(many int, pause time.Duration) {
@@ -82,7 +84,7 @@ func TestWindowOfBusyKey(t *testing.T) {
 			}
 		}
 	}
-	add(500, every)
+	add(300, every)
 	if n := int(keepFor / every); len(state) < n || len(state) > n+2 {
 		t.Errorf("%d requests are kept of %s, one every %s", len(state), keepFor, every)
 	}
