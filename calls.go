@@ -31,6 +31,10 @@ func ReadLocal() CallOption { return func(c *engine.Call) { c.ReadLocal = true }
 // RequestID names a message, so that the same one sent again can be recognised.
 func RequestID(id string) CallOption { return func(c *engine.Call) { c.RequestID = id } }
 
+// Repeated says that a message was first sent under its request id so long ago, and may have taken effect: if its key may have
+// forgotten it since, it is not run, and its outcome stays unknown.
+func Repeated(since time.Duration) CallOption { return func(c *engine.Call) { c.Tried = since } }
+
 // AskActor gives a message to its actor: it is what typed methods of package actor call. The error is a *CallError, or
 // ErrClosed.
 func (n *Node) AskActor(ctx context.Context, c actor.Call) ([]byte, error) {

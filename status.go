@@ -3,6 +3,7 @@ package chainmail
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -320,21 +321,36 @@ func (n *Node) Locate(typ, key string) (Location, error) {
 		count = c
 	}
 	loc := Location{Type: typ, Key: key, Version: p.Version, Stage: p.Stage.String(), Token: fmt.Sprintf("%016x", uint64(tok))}
-	for _, x := range []struct {
-		set []ring.Member
-		out *[]string
-	}{{p.Base, &loc.Replicas}, {p.Next, &loc.Next}, {p.Target, &loc.Target}} {
-		r, err := ring.New(p.Ring, x.set)
-		if err != nil {
-			return Location{}, err
-		}
-		*x.out = r.Replicas(tok, count)
-		if loc.Range == "" {
-			loc.Range = r.Arc(tok).String()
-		}
+	rs, err := n.ringsOf(p)
+	if err != nil {
+		return Location{}, err
 	}
+	loc.Range = rs.base.Arc(tok).String()
+	loc.Replicas, loc.Next, loc.Target = slices.Clone(rs.base.Replicas(tok, count)), slices.Clone(rs.next.Replicas(tok, count)), slices.Clone(rs.target.Replicas(tok, count))
 	loc.Owner, loc.Destination = firstUp(p, loc.Replicas), firstUp(p, loc.Next)
 	return loc, nil
+}
+
+// rings are those of one placement. They take a millisecond to make, and many keys are located by each.
+type rings struct {
+	of                 *membership.Placement
+	base, next, target *ring.Ring
+}
+
+func (n *Node) ringsOf(p *membership.Placement) (*rings, error) {
+	if r := n.rings.Load(); r != nil && r.of == p {
+		return r, nil
+	}
+	r := &rings{of: p}
+	var errs [3]error
+	r.base, errs[0] = ring.New(p.Ring, p.Base)
+	r.next, errs[1] = ring.New(p.Ring, p.Next)
+	r.target, errs[2] = ring.New(p.Ring, p.Target)
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, err
+	}
+	n.rings.Store(r)
+	return r, nil
 }
 
 func firstUp(p *membership.Placement, set []string) string {

@@ -103,7 +103,7 @@ func TestDefinitionMistakes(t *testing.T) {
 		"function in a map":    {state[struct{ A actor.Map[string, func()] }](), "func() is a func"},
 		"channel in a list":    {state[struct{ A actor.List[chan int] }](), "chan int is a chan"},
 		"inline body":          {check("typ", actor.Options[plain]{Inline: true, Run: func(context.Context, *actor.Self[plain]) error { return nil }}), "Inline handlers do not wait"},
-		"negative replicas":    {check("typ", actor.Options[plain]{Replicas: -1}), "neither is below 0"},
+		"negative replicas":    {check("typ", actor.Options[plain]{Replicas: -1}), "none is below 0"},
 		"pinned with replicas": {check("typ", actor.Options[plain]{Pinned: true, Replicas: 3}), "pinned keys have one copy, not 3"},
 		"failure":              {check("typ", actor.Options[plain]{OnFailure: 9}), "OnFailure is 9"},
 		"nil error":            {check("typ", actor.Options[plain]{Errors: map[uint16]error{7: nil}}), "error 7 is nil"},

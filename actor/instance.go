@@ -116,6 +116,9 @@ func (i *instance) message(ctx context.Context, t *Turn, e *core.Execute) *core.
 	if e.RequestID == "" || reads || i.d.set.Window < 0 {
 		w = nil
 	}
+	if w == nil && !reads && e.Tried > 0 {
+		return failed(e, &Error{CodeUnknown, fmt.Sprintf("%s is asked again %s after the first time, and its type keeps no request ids: whether it took effect then is not known", e.Key, e.Tried)})
+	}
 	if w != nil {
 		if x := before(w, e); x != nil {
 			return x

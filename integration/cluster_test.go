@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,8 +25,11 @@ import (
 
 var raceBinary = flag.Bool("race-binary", false, "build the members with the race detector")
 
-// binary is the program under test, built once.
-var binary string
+// binary is the program under test, built once; ownBinary builds one with actor types of its own.
+var (
+	binary    string
+	ownBinary func() (string, error)
+)
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -46,6 +50,14 @@ func TestMain(m *testing.M) {
 			fmt.Printf("build: %v\n%s", err, out)
 			return 1
 		}
+		args[2] = filepath.Join(dir, "member")
+		ownBinary = sync.OnceValues(func() (string, error) {
+			out, err := exec.Command("go", append(args, "chainmail/integration/member")...).CombinedOutput()
+			if err != nil {
+				err = fmt.Errorf("build: %w\n%s", err, out)
+			}
+			return args[2], err
+		})
 		return m.Run()
 	}())
 }
@@ -55,6 +67,7 @@ const patience = 30 * time.Second
 // cluster is what a test runs: member processes, a client, and a load that is checked.
 type cluster struct {
 	t       *testing.T
+	binary  string
 	dir     string
 	set     process.Settings
 	members []*process.Member
@@ -63,8 +76,26 @@ type cluster struct {
 	rows    []rows.Row
 }
 
+// beginOwn is begin with members that have the types of integration/member.
+func beginOwn(t *testing.T, n int, set process.Settings) *cluster {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes long; make integration runs it")
+	}
+	b, err := ownBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return beginWith(t, b, n, set)
+}
+
 // begin starts n members that form a cluster.
 func begin(t *testing.T, n int, set process.Settings) *cluster {
+	t.Helper()
+	return beginWith(t, binary, n, set)
+}
+
+func beginWith(t *testing.T, binary string, n int, set process.Settings) *cluster {
 	t.Helper()
 	if testing.Short() && t.Name() != "TestReplaceOne" {
 		t.Skip("takes long; make integration runs it")
@@ -72,7 +103,7 @@ func begin(t *testing.T, n int, set process.Settings) *cluster {
 	if set.Store == "" {
 		set.Store = "none"
 	}
-	c := &cluster{t: t, dir: t.TempDir(), set: set}
+	c := &cluster{t: t, binary: binary, dir: t.TempDir(), set: set}
 	var addrs []string
 	for range n {
 		m := c.make()
@@ -112,7 +143,7 @@ func (c *cluster) end() {
 			c.t.Error(err)
 		}
 		if c.t.Failed() {
-			c.t.Logf("member %s said:\n%s", m.ID, m.Tail(6))
+			c.t.Logf("member %s said:\n%s", m.ID, m.Tail(3))
 		}
 	}
 }
@@ -127,7 +158,7 @@ func (c *cluster) must(err error) {
 // make makes a member that is not started.
 func (c *cluster) make() *process.Member {
 	c.t.Helper()
-	m, err := process.New(binary, c.dir, fmt.Sprintf("m%d", len(c.members)+1), c.set)
+	m, err := process.New(c.binary, c.dir, fmt.Sprintf("m%d", len(c.members)+1), c.set)
 	c.must(err)
 	c.members = append(c.members, m)
 	return m

@@ -89,7 +89,8 @@ type Core struct {
 	heldB int
 
 	parked  []Message
-	wantV   Time // when the newest view was last asked for
+	wantAt  Time   // when a newer view was last asked for
+	wantV   uint64 // the version that was known to exist then
 	pushed  map[string]pushMark
 	timers  wheel
 	fill    fillState

@@ -380,12 +380,13 @@ func (c *Core) unpark() {
 // viewAskEvery keeps members that are behind from asking for each message that shows it.
 const viewAskEvery = 10 * ms
 
-// wantNewer asks for the placement that a peer was seen to have.
+// wantNewer asks for the placement that a peer was seen to have. A version beyond the one that was asked for last is asked
+// for at once: what waits for it here may be all that comes until its sender has lost patience.
 func (c *Core) wantNewer(peer string, version uint64) {
-	if c.wantV != 0 && c.now-c.wantV < viewAskEvery {
+	if c.wantAt != 0 && c.now-c.wantAt < viewAskEvery && version <= c.wantV {
 		return
 	}
-	c.wantV = c.now
+	c.wantAt, c.wantV = c.now, version
 	var rev uint64
 	if c.view != nil {
 		rev = c.view.v.Revision

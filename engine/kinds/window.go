@@ -15,6 +15,7 @@ import (
 // pages; make it again when the state was loaded again.
 type Window struct {
 	size    int
+	keep    time.Duration
 	next    uint64
 	ids     []string  // the oldest first
 	dropped time.Time // when the newest of those that had to go was run, zero if none was
@@ -28,6 +29,11 @@ const (
 	maxKept = 64 << 10
 	// windowSlack is how far the clocks of two owners may differ, and a message be on its way.
 	windowSlack = 2 * time.Second
+	// keepFor is how long a request is remembered although as many as the window has came after it, and keepTimes bounds
+	// how many times as many: without that a repeat that comes at once could not be told from one that was forgotten, on
+	// every key that is asked more often than the window is long in windowSlack. Callers repeat for 5 s unless they say more.
+	keepFor   = windowSlack + 5*time.Second
+	keepTimes = 32
 )
 
 // A request's page: its number (8 bytes), when it was run (Unix time in ms, 8), 1 if the answer was too long to keep, and
@@ -47,9 +53,9 @@ func parseNoted(id string, data []byte) (noted, bool) {
 	return noted{id, binary.BigEndian.Uint64(data), time.UnixMilli(int64(binary.BigEndian.Uint64(data[8:])))}, true
 }
 
-// NewWindow makes the window of a state with its stamp, which keeps size requests.
+// NewWindow makes the window of a state with its stamp, which keeps size requests at least.
 func NewWindow(now time.Time, state map[string]core.Page, stamp core.Stamp, size int) *Window {
-	w := &Window{size: size}
+	w := &Window{size: size, keep: keepFor}
 	var all []noted
 	for name, p := range state {
 		if id, ok := strings.CutPrefix(name, requestPrefix); ok {
@@ -102,7 +108,11 @@ func (w *Window) Add(now time.Time, state map[string]core.Page, id string, body 
 	out := []core.Change{{Name: requestPrefix + id, Data: data}}
 	for len(w.ids) > w.size {
 		name := requestPrefix + w.ids[0]
-		if n, ok := parseNoted(w.ids[0], state[name].Data); ok && n.at.After(w.dropped) {
+		n, ok := parseNoted(w.ids[0], state[name].Data)
+		if ok && now.Sub(n.at) < w.keep && len(w.ids) <= keepTimes*w.size {
+			break
+		}
+		if ok && n.at.After(w.dropped) {
 			w.dropped = n.at
 		}
 		out = append(out, core.Change{Name: name, Delete: true})

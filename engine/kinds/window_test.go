@@ -16,6 +16,7 @@ func TestWindow(t *testing.T) {
 	start := time.UnixMilli(1_000_000)
 	used := core.Stamp{Seq: 1}
 	w := NewWindow(start, nil, core.Stamp{}, 3)
+	w.keep = 0
 	for i := range 10 {
 		now := start.Add(time.Duration(i) * time.Second)
 		if ago := time.Duration(i) * time.Second; i >= 3 && w.Covers(now, ago) != (i == 3) {
@@ -30,6 +31,7 @@ func TestWindow(t *testing.T) {
 		}
 		if i%2 == 1 {
 			w = NewWindow(start, state, used, 3)
+			w.keep = 0
 		}
 	}
 	for i := range 10 {
@@ -60,5 +62,41 @@ func TestWindow(t *testing.T) {
 	state[requestPrefix+"torn"] = core.Page{Data: []byte("short")}
 	if _, _, found := NewWindow(start, state, used, 3).Find(state, "torn"); found {
 		t.Error("a page that is too short is found")
+	}
+}
+
+// A key that is asked often remembers what is not older than a moment, so that a repeat that comes at once is covered; not
+// without bound, and no longer than it has to.
+func TestWindowOfBusyKey(t *testing.T) {
+	state := map[string]core.Page{}
+	const size, every = 4, 100 * time.Millisecond
+	now := time.UnixMilli(1_000_000)
+	w := NewWindow(now, nil, core.Stamp{}, size)
+	add := func(many int, pause time.Duration) {
+		for range many {
+			now = now.Add(pause)
+			for _, ch := range w.Add(now, state, fmt.Sprint(now.UnixNano()), nil) {
+				if ch.Delete {
+					delete(state, ch.Name)
+				} else {
+					state[ch.Name] = core.Page{Name: ch.Name, Data: ch.Data}
+				}
+			}
+		}
+	}
+	add(300, every)
+	if n := int(keepFor / every); len(state) < n || len(state) > n+2 {
+		t.Errorf("%d requests are kept of %s, one every %s", len(state), keepFor, every)
+	}
+	if !w.Covers(now, 500*time.Millisecond) || w.Covers(now, 2*keepFor) {
+		t.Error("a repeat after half a second is not covered, or one that was dropped is")
+	}
+	add(1000, time.Millisecond)
+	if len(state) != keepTimes*size {
+		t.Errorf("%d requests are kept, at most %d should be", len(state), keepTimes*size)
+	}
+	add(1, time.Minute)
+	if len(state) != size {
+		t.Errorf("%d requests are kept after a pause, %d should be", len(state), size)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"chainmail"
@@ -149,7 +150,11 @@ func (s *Server) ask(w http.ResponseWriter, r *http.Request) error {
 	if err := body(r, &raw); err != nil {
 		return err
 	}
-	out, err := actor.AskJSON(ctx, s.node, s.types[typ], actor.Call{Key: r.PathValue("key"), Method: name, Body: raw, RequestID: requestID(r)})
+	age, err := requestAge(r)
+	if err != nil {
+		return err
+	}
+	out, err := actor.AskJSON(ctx, s.node, s.types[typ], actor.Call{Key: r.PathValue("key"), Method: name, Body: raw, RequestID: requestID(r), Tried: age})
 	var bad *actor.Error
 	if errors.As(err, &bad) { // found before it was sent
 		return problem("bad-request", "%v", err)
@@ -194,8 +199,26 @@ func (s *Server) typeNames() []string {
 	})
 }
 
-// requestID is the caller's name for a request: the same one again takes effect once.
-func requestID(r *http.Request) string { return r.Header.Get("Idempotency-Key") }
+// idHeader is the caller's name for a request: the same one again takes effect once. ageHeader says how long ago it was first
+// sent under that name; 0 is for the first time. By it a key knows whether it may have forgotten the request meanwhile.
+const (
+	idHeader  = "Idempotency-Key"
+	ageHeader = "Idempotency-Age"
+)
+
+func requestID(r *http.Request) string { return r.Header.Get(idHeader) }
+
+func requestAge(r *http.Request) (time.Duration, error) {
+	text := r.Header.Get(ageHeader)
+	if text == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 || requestID(r) == "" {
+		return 0, problem("bad-request", "%s is %q; a duration like 1.5s is meant, beside %s", ageHeader, text, idHeader)
+	}
+	return d, nil
+}
 
 // askPlain asks a built-in type.
 func (s *Server) askPlain(ctx context.Context, w http.ResponseWriter, r *http.Request, m method) error {
@@ -207,7 +230,11 @@ func (s *Server) askPlain(ctx context.Context, w http.ResponseWriter, r *http.Re
 	if m.reads {
 		ask = s.node.Read
 	}
-	a, err := ask(ctx, r.PathValue("type"), r.PathValue("key"), r.PathValue("method"), in, chainmail.RequestID(requestID(r)))
+	age, err := requestAge(r)
+	if err != nil {
+		return err
+	}
+	a, err := ask(ctx, r.PathValue("type"), r.PathValue("key"), r.PathValue("method"), in, chainmail.RequestID(requestID(r)), chainmail.Repeated(age))
 	if err != nil {
 		return err
 	}

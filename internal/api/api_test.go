@@ -124,14 +124,21 @@ func TestErrorsSurvive(t *testing.T) {
 	}
 }
 
-// A write is sent again only when it was certainly not run.
+// A request is sent again when it was certainly not run; one that carries a request id also when its outcome is unknown.
 func TestRetries(t *testing.T) {
 	for _, x := range []struct {
 		code string
+		id   bool
 		more bool
-	}{{"unavailable", true}, {"closed", true}, {"unknown-outcome", false}, {"overloaded", false}, {"rejected", false}, {"no-leader", false}} {
+	}{
+		{"unavailable", false, true}, {"closed", false, true}, {"unknown-outcome", false, false}, {"overloaded", false, false}, {"rejected", false, false}, {"no-leader", false, false},
+		{"unavailable", true, true}, {"closed", true, true}, {"unknown-outcome", true, true}, {"overloaded", true, false}, {"rejected", true, false},
+	} {
 		asked := 0
 		h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if (r.Header.Get("Idempotency-Key") != "") != x.id || (r.Header.Get("Idempotency-Age") != "") != (asked == 1 && x.code == "unknown-outcome") {
+				t.Errorf("request %d has headers %v", asked, r.Header)
+			}
 			if asked++; asked == 1 {
 				writeProblem(w, problem(x.code, "first"))
 				return
@@ -140,10 +147,15 @@ func TestRetries(t *testing.T) {
 		}))
 		c := NewClient([]string{"127.0.0.1:1", h.URL}, "", nil) // nobody listens at the first one
 		ctx, done := context.WithTimeout(t.Context(), 5*time.Second)
-		_, err := c.Put(ctx, "k", []byte("v"))
+		var err error
+		if x.id {
+			_, err = c.Put(ctx, "k", []byte("v"))
+		} else {
+			err = c.Do(ctx, "POST", "/v1/anything", nil, nil, false)
+		}
 		done()
 		if (err == nil) != x.more || asked > 2 {
-			t.Errorf("after %s: %v, asked %d times", x.code, err, asked)
+			t.Errorf("after %s, with an id %t: %v, asked %d times", x.code, x.id, err, asked)
 		}
 		c.Close()
 		h.Close()

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -126,6 +127,12 @@ func (c *Client) failed(base string) {
 // the request was certainly not run, or again is true: then it may be sent again whatever became of it. Errors are
 // *Problem, or ErrNoEndpoint.
 func (c *Client) Do(ctx context.Context, method, path string, in, out any, again bool) error {
+	return c.do(ctx, method, path, "", in, out, again)
+}
+
+// do is Do with a request id, "" for none: the request takes effect once, however often it is sent.
+func (c *Client) do(ctx context.Context, method, path, id string, in, out any, again bool) error {
+	began, maybe := time.Now(), false // an attempt may have taken effect
 	var payload []byte
 	if in != nil {
 		var err error
@@ -140,14 +147,22 @@ func (c *Client) Do(ctx context.Context, method, path string, in, out any, again
 		if len(bases) == 0 {
 			return ErrNoEndpoint
 		}
-		err := c.once(ctx, method, bases[0], path, payload, out)
+		h := http.Header{}
+		if id != "" {
+			h.Set(idHeader, id)
+		}
+		if maybe {
+			h.Set(ageHeader, time.Since(began).String())
+		}
+		err := c.once(ctx, method, bases[0], path, h, payload, out)
 		if err == nil || !mayRetry(err, again) {
 			return err
 		}
 		if p := (*Problem)(nil); errors.As(err, &p) {
+			maybe = maybe || id != "" && p.UnknownOutcome
 			said = err
 		} else if ctx.Err() != nil && said != nil {
-			return said
+			return unknownIf(maybe, said)
 		}
 		c.failed(bases[0])
 		if tried++; tried < len(bases) && ctx.Err() == nil {
@@ -155,17 +170,27 @@ func (c *Client) Do(ctx context.Context, method, path string, in, out any, again
 		}
 		tried = 0
 		if c.Hasty && errors.Is(err, ErrNoEndpoint) {
-			return err
+			return unknownIf(maybe, err)
 		}
 		if _, bounded := ctx.Deadline(); !bounded {
-			return err
+			return unknownIf(maybe, err)
 		}
 		select {
 		case <-time.After(retryPause):
 		case <-ctx.Done():
-			return err
+			return unknownIf(maybe, err)
 		}
 	}
+}
+
+// unknownIf makes the end of a request that may have taken effect what it is: that its last attempt was not run says nothing
+// of those before.
+func unknownIf(maybe bool, err error) error {
+	var p *Problem
+	if !maybe || errors.As(err, &p) && p.UnknownOutcome {
+		return err
+	}
+	return problem("unknown-outcome", "repeated: %v", err)
 }
 
 // errNotSent: the endpoint was not reached, so that nothing was run.
@@ -181,7 +206,7 @@ func mayRetry(err error, again bool) bool {
 	switch {
 	case errors.As(err, &n):
 		return true
-	case !errors.As(err, &p):
+	case !errors.As(err, &p) || p.Forgotten:
 		return false
 	case p.Code == "unavailable" || p.Code == "closed":
 		return true
@@ -191,7 +216,7 @@ func mayRetry(err error, again bool) bool {
 	return false
 }
 
-func (c *Client) once(ctx context.Context, method, base, path string, payload []byte, out any) error {
+func (c *Client) once(ctx context.Context, method, base, path string, h http.Header, payload []byte, out any) error {
 	target := base + path
 	if d, ok := ctx.Deadline(); ok {
 		mark := "?"
@@ -202,7 +227,7 @@ func (c *Client) once(ctx context.Context, method, base, path string, payload []
 		left -= min(answerTime, left/10) // so that the member's word comes before the deadline
 		target += mark + "timeout=" + max(left, time.Millisecond).String()
 	}
-	resp, err := c.send(ctx, method, base, target, payload)
+	resp, err := c.send(ctx, method, base, target, h, payload)
 	if err != nil {
 		return err
 	}
@@ -228,11 +253,12 @@ func (c *Client) once(ctx context.Context, method, base, path string, payload []
 }
 
 // send sends one request to one endpoint, with the token. Close the answer's body.
-func (c *Client) send(ctx context.Context, method, base, target string, payload []byte) (*http.Response, error) {
+func (c *Client) send(ctx context.Context, method, base, target string, h http.Header, payload []byte) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(payload))
 	if err != nil {
 		return nil, problem("bad-request", "%v", err)
 	}
+	maps.Copy(r.Header, h)
 	if c.token != "" {
 		r.Header.Set("Authorization", "Bearer "+c.token)
 	}
@@ -308,13 +334,13 @@ func (c *Client) Steer(ctx context.Context, id, what string) error {
 	return c.Do(ctx, http.MethodPost, "/v1/changes/"+esc(id)+":"+what, nil, nil, true)
 }
 
-// Ask asks an actor of a built-in type. read says that the method changes nothing.
+// Ask asks an actor. read says that the method changes nothing; any other carries a request id, under which it is sent again,
+// to other members too, while its outcome is unknown: it takes effect once.
 func (c *Client) Ask(ctx context.Context, typ, key, method string, read bool, in, out any) error {
-	verb := http.MethodPost
 	if read {
-		verb = http.MethodGet
+		return c.Do(ctx, http.MethodGet, ActorPath(typ, key, method), in, out, true)
 	}
-	return c.Do(ctx, verb, ActorPath(typ, key, method), in, out, read)
+	return c.do(ctx, http.MethodPost, ActorPath(typ, key, method), coordinator.NewKey(), in, out, true)
 }
 
 // ActorPath is where a method of an actor is asked.
@@ -380,7 +406,7 @@ func (c *Client) Stream(ctx context.Context, path string) (io.ReadCloser, error)
 	if len(bases) == 0 {
 		return nil, ErrNoEndpoint
 	}
-	resp, err := c.send(ctx, http.MethodGet, bases[0], bases[0]+path, nil)
+	resp, err := c.send(ctx, http.MethodGet, bases[0], bases[0]+path, nil, nil)
 	if err != nil {
 		return nil, err
 	}

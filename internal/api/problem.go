@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"chainmail"
+	"chainmail/actor"
 	"chainmail/coordinator"
 )
 
@@ -23,7 +24,8 @@ type Problem struct {
 	Change         string `json:"change,omitempty"`
 	Version        uint64 `json:"version,omitempty"` // of the placement that decided it
 	UnknownOutcome bool   `json:"unknown_outcome,omitempty"`
-	Silent         bool   `json:"-"` // made by the client: the member did not answer before the deadline
+	Forgotten      bool   `json:"forgotten,omitempty"` // the key does not remember the request id any more: sending it again tells nothing
+	Silent         bool   `json:"-"`                   // made by the client: the member did not answer before the deadline
 }
 
 func (p *Problem) Error() string { return p.Detail }
@@ -85,7 +87,7 @@ func problemOf(err error) *Problem {
 		return p
 	case errors.As(err, &call):
 		p = problem(call.Code(), "%v", err)
-		p.Version = call.Version
+		p.Version, p.Forgotten = call.Version, call.AppCode == actor.CodeUnknown
 		p.Hint = strings.NewReplacer("TYPE", call.Type, "KEY", call.Key).Replace(p.Hint)
 		return p
 	case errors.As(err, &refused):

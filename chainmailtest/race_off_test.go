@@ -1,0 +1,5 @@
+//go:build !race
+
+package chainmailtest_test
+
+const raceEnabled = false
