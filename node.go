@@ -54,6 +54,7 @@ type Node struct {
 	rings    atomic.Pointer[rings]             // of the placement that Locate was last asked at
 	events   events
 	early    earlyAnswers
+	transits transits
 	bound    string // follow's: the cluster that the store is of
 
 	declared   chan struct{} // closed when all members know the types' replica counts

@@ -52,7 +52,20 @@ type Ask struct {
 	Tried     time.Duration
 	Path      []Key
 	ReadLocal bool
-	Deadline  Time // on the wire: what is left of it
+	Deadline  Time      // on the wire: what is left of it
+	Sent      time.Time // by the sender's clock, to the millisecond
+}
+
+// freshFor is how long a message that is sent for the first time may be on its way, or wait, without being taken for a repeated
+// one.
+const freshFor = 500 * time.Millisecond
+
+// Delayed tells a message with a request id how long it was on its way. What was long under way may be late: its caller may
+// have had it repeated elsewhere since then, and the request may have been run and forgotten.
+func (a *Ask) Delayed(d time.Duration) {
+	if a.RequestID != "" && (a.Tried > 0 || d > freshFor) {
+		a.Tried += d
+	}
 }
 
 // Answer answers an Ask.

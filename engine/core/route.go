@@ -103,12 +103,14 @@ func (c *Core) nobody(k Key, p *placed) string {
 	return fmt.Sprintf("no member of %v is up and complete", p.s)
 }
 
-// since adds to the age of a repeated request the time that it has waited; one that is made first has none.
+// since adds to the age of a request the time that it has waited. One that is made for the first time has none, unless it has
+// waited for long: its caller may have had it repeated elsewhere since then.
 func since(tried time.Duration, came, now Time) time.Duration {
-	if tried <= 0 {
+	waited := time.Duration(now - came)
+	if tried <= 0 && waited <= freshFor {
 		return 0
 	}
-	return tried + time.Duration(now-came)
+	return tried + waited
 }
 
 func (p *call) tried(now Time) time.Duration { return since(p.Tried, p.came, now) }

@@ -103,10 +103,10 @@ func (n *network) delay(l link) time.Duration {
 // carry gives what arrives. With Net.Wire it is what the bytes say, and the message must not have been changed by anybody
 // while it was under way.
 func (n *network) carry(m core.Message) func() core.Message {
-	if !n.s.o.Net.Wire {
-		return func() core.Message { return m }
-	}
 	sent := n.s.now
+	if !n.s.o.Net.Wire {
+		return func() core.Message { return n.late(m, sent) }
+	}
 	b := wire.Append(nil, &m, sent)
 	return func() core.Message {
 		if now := wire.Append(nil, &m, sent); !bytes.Equal(b, now) {
@@ -117,8 +117,18 @@ func (n *network) carry(m core.Message) func() core.Message {
 			n.s.fail("message %s of %s to %s cannot be read: %v", brief(m.Body), m.From, m.To, err)
 			return m
 		}
-		return got
+		return n.late(got, sent)
 	}
+}
+
+// late tells a caller's message how long it was on its way.
+func (n *network) late(m core.Message, sent core.Time) core.Message {
+	if a, ok := m.Body.(*core.Ask); ok {
+		b := *a
+		b.Delayed(time.Duration(n.s.now - sent))
+		m.Body = &b
+	}
+	return m
 }
 
 func (s *Sim) host(id string) *host {

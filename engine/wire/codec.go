@@ -111,6 +111,7 @@ func (c *coder) body(b core.Body) {
 		c.path(&b.Path)
 		c.flag(&b.ReadLocal)
 		c.deadline(&b.Deadline)
+		c.instant(&b.Sent)
 	case *core.Answer:
 		c.u64(&b.ID)
 		c.result(&b.Result)
