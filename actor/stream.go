@@ -26,6 +26,7 @@ type stream struct {
 	push func(in *chunk) ([]byte, bool, error) // of elements that it takes
 	stop func()
 	used time.Time
+	fail error  // that the handler has ended it with, after elements that went before
 	seq  uint64 // of the last part
 	last []byte // the answer to it
 }
@@ -101,9 +102,6 @@ func (s *Source[Req, T]) Ask(ctx context.Context, a Asker, key string, req Req) 
 				}
 			}
 			if got.End {
-				if got.Code != 0 {
-					yield(zero, s.d.known(&remote{got.Code, got.Err}))
-				}
 				return
 			}
 			c = Call{Type: s.d.name, Key: key, Method: nextMethod, Body: pack(&chunk{ID: id, Seq: seq}), Reads: true}
@@ -233,14 +231,20 @@ func (i *instance) streamRead(id string, s *stream) ([]byte, error) {
 			s.stop()
 		}
 	}()
+	if s.fail != nil {
+		return nil, s.fail
+	}
 	for size := 0; len(out.Items) < streamItems && size < streamBytes; {
 		b, failed, ok := s.next()
-		if !ok || failed != nil {
+		if failed != nil && len(out.Items) > 0 { // told with the next part, as other handlers' errors are
+			s.fail = failed
+			break
+		}
+		if failed != nil {
+			return nil, failed
+		}
+		if !ok {
 			out.End = true
-			if failed != nil {
-				e := failedError(i.coded(failed))
-				out.Code, out.Err = e.Code, e.Text
-			}
 			return pack(&out), nil
 		}
 		out.Items = append(out.Items, b)
@@ -253,14 +257,6 @@ func (i *instance) streamRead(id string, s *stream) ([]byte, error) {
 	err := i.keepStream(id, s)
 	goesOn = err == nil
 	return s.last, err
-}
-
-func failedError(err error) *Error {
-	var e *Error
-	if errors.As(err, &e) {
-		return e
-	}
-	return &Error{CodeFailed, err.Error()}
 }
 
 // Sink is a message that is a stream of elements.

@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -99,4 +100,40 @@ func TestWindowOfBusyKey(t *testing.T) {
 	if len(state) != size {
 		t.Errorf("%d requests are kept after a pause, %d should be", len(state), size)
 	}
+}
+
+// FuzzWindow: whatever pages are there, a window is made of them, stays within its size, and finds what it notes.
+func FuzzWindow(f *testing.F) {
+	f.Add("a", make([]byte, 17), "b", []byte("short"), uint8(3))
+	f.Add("", bytes.Repeat([]byte{0xff}, 20), "\x00", bytes.Repeat([]byte{0x80}, 17), uint8(0))
+	f.Fuzz(func(t *testing.T, id1 string, page1 []byte, id2 string, page2 []byte, size uint8) {
+		state := map[string]core.Page{requestPrefix + id1: {Data: page1}, requestPrefix + id2: {Data: page2}, "v": {Data: []byte("x")}}
+		now := time.UnixMilli(1_000_000)
+		n := int(size%8) + 1
+		w := NewWindow(now, state, core.Stamp{Seq: 1}, n)
+		for _, id := range []string{id1, id2, "new"} {
+			w.Find(state, id)
+			w.Covers(now, time.Second)
+		}
+		for i := range keepTimes*n + 2 {
+			id := fmt.Sprint("fresh", i)
+			for _, ch := range w.Add(now, state, id, []byte{byte(i)}) {
+				if ch.Delete {
+					delete(state, ch.Name)
+				} else {
+					state[ch.Name] = core.Page{Data: ch.Data}
+				}
+			}
+			if body, whole, found := w.Find(state, id); !found || !whole || len(body) != 1 || body[0] != byte(i) {
+				t.Fatalf("what was noted is found as %v %t %t", body, whole, found)
+			}
+		}
+		if len(state) > keepTimes*n+3 { // those that are no requests stay
+			t.Errorf("a window of %d has %d pages", n, len(state)-1)
+		}
+		again := NewWindow(now, state, core.Stamp{Seq: 2}, n)
+		if _, _, found := again.Find(state, fmt.Sprint("fresh", keepTimes*n+1)); !found {
+			t.Error("a window that is made again has lost the newest")
+		}
+	})
 }
