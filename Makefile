@@ -55,7 +55,8 @@ cover: ## coverage by package
 
 soak: ## simulator and whole clusters again and again for DURATION
 	$(GO) test ./engine/simtest -count=1 -timeout 0 -run 'TestSim$$' -seeds 1000000 -for $(DURATION)
-	$(GO) test -count=3 -timeout 0 ./integration
+	CHAINMAIL_SOAK=1 $(GO) test -count=1 -timeout 0 ./chainmailtest
+	CHAINMAIL_SOAK=1 $(GO) test -count=3 -timeout 0 ./integration
 
 ci: ## what .ci/run runs
 	$(MAKE) lint

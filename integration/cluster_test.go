@@ -74,6 +74,7 @@ type cluster struct {
 	client  *api.Client
 	load    *load.Load
 	rows    []rows.Row
+	place   func(i int) *process.Place // of the i-th member; nil: loopback
 }
 
 // beginOwn is begin with members that have the types of integration/member.
@@ -86,16 +87,16 @@ func beginOwn(t *testing.T, n int, set process.Settings) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return beginWith(t, b, n, set)
+	return beginWith(t, b, n, set, nil)
 }
 
 // begin starts n members that form a cluster.
 func begin(t *testing.T, n int, set process.Settings) *cluster {
 	t.Helper()
-	return beginWith(t, binary, n, set)
+	return beginWith(t, binary, n, set, nil)
 }
 
-func beginWith(t *testing.T, binary string, n int, set process.Settings) *cluster {
+func beginWith(t *testing.T, binary string, n int, set process.Settings, place func(int) *process.Place) *cluster {
 	t.Helper()
 	if testing.Short() && t.Name() != "TestReplaceOne" {
 		t.Skip("takes long; make integration runs it")
@@ -103,7 +104,7 @@ func beginWith(t *testing.T, binary string, n int, set process.Settings) *cluste
 	if set.Store == "" {
 		set.Store = "none"
 	}
-	c := &cluster{t: t, binary: binary, dir: t.TempDir(), set: set}
+	c := &cluster{t: t, binary: binary, dir: t.TempDir(), set: set, place: place}
 	var addrs []string
 	for range n {
 		m := c.make()
@@ -158,7 +159,11 @@ func (c *cluster) must(err error) {
 // make makes a member that is not started.
 func (c *cluster) make() *process.Member {
 	c.t.Helper()
-	m, err := process.New(c.binary, c.dir, fmt.Sprintf("m%d", len(c.members)+1), c.set)
+	set := c.set
+	if c.place != nil {
+		set.Place = c.place(len(c.members))
+	}
+	m, err := process.New(c.binary, c.dir, fmt.Sprintf("m%d", len(c.members)+1), set)
 	c.must(err)
 	c.members = append(c.members, m)
 	return m

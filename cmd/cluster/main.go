@@ -55,6 +55,7 @@ func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout
 func run(ctx context.Context, args []string, in io.Reader, out, talk io.Writer) int {
 	c := &cli{in: in, out: out, talk: talk}
 	root := c.root()
+	plainArgs(root)
 	root.SetArgs(longFlags(args))
 	root.SetIn(in)
 	root.SetOut(out)
@@ -64,6 +65,24 @@ func run(ctx context.Context, args []string, in io.Reader, out, talk io.Writer) 
 		return exitOK
 	}
 	return c.explain(cmd, err)
+}
+
+// plainArgs has every command say what arguments it takes, not only how many.
+func plainArgs(cmd *cobra.Command) {
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				if len(args) == 0 {
+					return usage("arguments are missing; it is: %s", cmd.UseLine())
+				}
+				return usage("%q are not the arguments that it takes; it is: %s", args, cmd.UseLine())
+			}
+			return nil
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		plainArgs(sub)
+	}
 }
 
 // longFlags lets -flag work as --flag.
@@ -138,7 +157,7 @@ func codeOf(p *api.Problem) int {
 func fromEnv(flags *pflag.FlagSet) (err error) {
 	flags.VisitAll(func(f *pflag.Flag) {
 		name := "CLUSTER_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		if v, ok := os.LookupEnv(name); ok && !f.Changed && err == nil {
+		if v := os.Getenv(name); v != "" && !f.Changed && err == nil { // an empty one is none
 			if e := flags.Set(f.Name, v); e != nil {
 				err = usage("%s=%q: %v", name, v, e)
 			}

@@ -39,7 +39,8 @@ type activation struct {
 	batch     batch  // executed, not sent
 	round     *round // sent, not committed
 
-	missed bool // a replica has not agreed to the last commit yet
+	missed bool   // a replica has not agreed to the last commit yet
+	wave   uint64 // of the sweep that started it, until its first commit; 0: none
 
 	ending    string // not "": why it ends as soon as nothing is under way
 	releasers []releaser
@@ -456,6 +457,7 @@ func (c *Core) end(a *activation, reason string) {
 	}
 	delete(c.acts, a.id)
 	delete(c.byOp, a.op)
+	c.begun(a)
 	a.slot.act = nil
 	retry := Result{Code: CodeRedirect, Owner: c.place(a.slot).owner, Text: "the activation ended: " + reason}
 	if a.round != nil {

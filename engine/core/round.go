@@ -185,6 +185,7 @@ func (c *Core) committed(a *activation) {
 	r := a.round
 	a.round, a.tries = nil, 0
 	a.committed = r.stamp
+	c.begun(a)
 	c.settled(a)
 	for _, x := range r.batch.answers {
 		x.result.Stamp = r.stamp

@@ -3,8 +3,15 @@ package core
 import "slices"
 
 const (
-	sweepSlots   = 4096 // copies looked at in one tick
-	sweepStarts  = 64   // activations started in one tick
+	sweepSlots = 4096 // copies looked at in one tick
+	// sweepStarts is how many activations the walk has under way at once: what callers ask meanwhile waits behind their
+	// messages, here and at the replicas. Those that take longer than startsWait are not waited for.
+	sweepStarts = 32
+	startsWait  = 500 * ms
+	// Fewer are under way where this member does not keep up: half as many after a tick that comes so late, and one more
+	// after each that does not.
+	fewestStarts = 4
+	tickLate     = 20 * ms
 	sweepAgain   = 5000 * ms
 	offerEntries = 128
 	offerBytes   = 256 << 10
@@ -28,6 +35,11 @@ type sweepState struct {
 	back    map[string]bool        // members that were down and are not: they may have missed commits
 	resumed bool                   // this run began with copies: what the run before still owed others of its keys is offered
 	gone    map[string]bool        // members that went down: what they committed last may be at a minority of those left
+	starts  int                    // activations that were started in this wave and have not committed yet
+	wave    uint64                 // begins anew when they take too long
+	started Time                   // when the last one of them was
+	allowed int                    // how many there may be now, fewestStarts to sweepStarts
+	ticked  Time
 }
 
 // offer is a copy that is being handed over.
@@ -48,6 +60,7 @@ type offerBatch struct {
 }
 
 func (s *sweepState) init() {
+	s.wave, s.allowed = 1, sweepStarts
 	s.open, s.out, s.back, s.gone = map[Key]*slot{}, map[string]*offerBatch{}, map[string]bool{}, map[string]bool{}
 }
 
@@ -74,15 +87,38 @@ func (c *Core) tickSweep() {
 			w.restart()
 		}
 	}
-	starts, seen := 0, 0
-	for ; w.bucket < 1<<bucketBits && seen < sweepSlots && starts < sweepStarts; w.bucket++ {
+	w.adapt(c.now)
+	if w.starts >= w.allowed && c.now-w.started >= startsWait {
+		w.starts = 0
+		w.wave++
+	}
+	for seen := 0; w.bucket < 1<<bucketBits && seen < sweepSlots && w.starts < w.allowed; {
+		orphans, full := w.orphans, false
 		for _, s := range slices.Clone(c.slots.bucket(w.bucket)) {
 			seen++
-			starts += c.sweepSlot(s)
+			c.sweepSlot(s)
+			if full = w.starts >= w.allowed; full {
+				break
+			}
+		}
+		if full {
+			w.orphans = orphans // the bucket is walked once more
+		} else {
+			w.bucket++
 		}
 	}
 	c.reoffer()
 	c.flushOffers()
+}
+
+// adapt sets how many activations may be under way.
+func (s *sweepState) adapt(now Time) {
+	if s.ticked != 0 && now-s.ticked > tickLate {
+		s.allowed = max(s.allowed/2, fewestStarts)
+	} else {
+		s.allowed = min(s.allowed+1, sweepStarts)
+	}
+	s.ticked = now
 }
 
 // returned notes who came back between two views, or has filled what it lost. What they missed is offered to them in the
@@ -146,8 +182,8 @@ func (c *Core) sweepRepair(s *slot) {
 	}
 }
 
-// sweepSlot looks at one copy and says how many activations it started.
-func (c *Core) sweepSlot(s *slot) int {
+// sweepSlot looks at one copy.
+func (c *Core) sweepSlot(s *slot) {
 	p := c.place(s)
 	switch {
 	case !p.stays:
@@ -167,13 +203,12 @@ func (c *Core) sweepSlot(s *slot) int {
 			c.startOffer(s, true)
 		}
 	default:
-		return c.sweepOwned(s)
+		c.sweepOwned(s, p)
 	}
-	return 0
 }
 
 // sweepOwned looks at a copy that this member owns and that nothing runs for.
-func (c *Core) sweepOwned(s *slot) int {
+func (c *Core) sweepOwned(s *slot, p *placed) {
 	_, marked := s.page(ActivePage)
 	switch {
 	case !marked || c.drained:
@@ -183,12 +218,28 @@ func (c *Core) sweepOwned(s *slot) int {
 		}
 	case c.held >= c.cfg.Limits.Held:
 		c.sweep.skipped = true
+	case !c.quorum(p, W, c.mayAnswer): // it could not begin; the walk after the next placement looks again
 	default:
 		c.activate(s)
+		s.act.wave = c.sweep.wave
+		c.sweep.starts++
+		c.sweep.started = c.now
 		c.tell(s.act, TouchMethod)
-		return 1
 	}
-	return 0
+}
+
+// mayAnswer says whether a member is there and has its memory, for all that the placement says.
+func (c *Core) mayAnswer(id string) bool {
+	m, ok := c.view.v.Member(id)
+	return ok && !m.Down && !m.Refilling
+}
+
+// begun notes that an activation that the walk has started needs no more of its allowance.
+func (c *Core) begun(a *activation) {
+	if a.wave == c.sweep.wave {
+		c.sweep.starts--
+	}
+	a.wave = 0
 }
 
 func (c *Core) startOffer(s *slot, purge bool) {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -26,6 +27,14 @@ type Settings struct {
 	Expect     int      // bootstrap_expect
 	Multiplier float64  // of Raft's times; 0: 0.25, a heartbeat timeout of 500 ms
 	Extra      string   // more HCL
+	Place      *Place   // nil: on loopback
+}
+
+// Place is a network of the member's own, where it has its usual ports.
+type Place struct {
+	Host string
+	Wrap []string // the command that starts a program there
+	HTTP string   // host:port by which the caller reaches the API
 }
 
 // Member is one member's process, or the place where it can be started.
@@ -35,6 +44,7 @@ type Member struct {
 	Cluster string // host:port
 
 	binary, dir string
+	place       *Place
 
 	mu     sync.Mutex
 	cmd    *exec.Cmd
@@ -68,8 +78,11 @@ func New(binary, dir, id string, s Settings) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Member{ID: id, binary: binary, dir: filepath.Join(dir, id),
+	m := &Member{place: s.Place, ID: id, binary: binary, dir: filepath.Join(dir, id),
 		HTTP: fmt.Sprintf("%s:%d", host, ports[0]), Cluster: fmt.Sprintf("%s:%d", host, ports[1])}
+	if s.Place != nil {
+		m.HTTP, m.Cluster = s.Place.HTTP, s.Place.Host+":8621"
+	}
 	if err := os.MkdirAll(m.dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -89,7 +102,10 @@ func (m *Member) Data() string { return filepath.Join(m.dir, "data") }
 func (m *Member) Configure(s Settings) error {
 	var b bytes.Buffer
 	_, http, _ := net.SplitHostPort(m.HTTP)
-	_, cluster, _ := net.SplitHostPort(m.Cluster)
+	host, cluster, _ := net.SplitHostPort(m.Cluster)
+	if m.place != nil {
+		http = "8620"
+	}
 	if s.Multiplier == 0 {
 		s.Multiplier = 0.25
 	}
@@ -121,7 +137,11 @@ func (m *Member) Start() error {
 		return err
 	}
 	// The process stops when the pipe to its standard input is closed: also when this process is killed.
-	cmd := exec.Command(m.binary, "agent", "--config", m.Config(), "--stop-on-stdin-eof")
+	args := []string{m.binary, "agent", "--config", m.Config(), "--stop-on-stdin-eof"}
+	if m.place != nil {
+		args = append(slices.Clone(m.place.Wrap), args...)
+	}
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt of the terminal is for this process alone
 	stdin, err := cmd.StdinPipe()

@@ -175,13 +175,17 @@ func (s *Server) known(typ, name string) (reads bool, err error) {
 		return reads, nil
 	}
 	if methods[typ] == nil {
-		return false, problem("rejected", "type %q is not known on member %s; it has %s", typ, s.node.ID(), strings.Join(s.typeNames(), ", "))
+		return false, s.unknownType(typ)
 	}
 	m, ok := methods[typ][name]
 	if !ok {
 		return false, problem("rejected", "type %s has no method %q", typ, name)
 	}
 	return m.reads, nil
+}
+
+func (s *Server) unknownType(typ string) error {
+	return problem("rejected", "type %q is not known on member %s; it has %s", typ, s.node.ID(), strings.Join(s.typeNames(), ", "))
 }
 
 func (s *Server) typeNames() []string {
@@ -246,6 +250,9 @@ func (s *Server) askPlain(ctx context.Context, w http.ResponseWriter, r *http.Re
 }
 
 func (s *Server) explain(w http.ResponseWriter, r *http.Request) error {
+	if typ := r.PathValue("type"); methods[typ] == nil && s.types[typ] == nil {
+		return s.unknownType(typ)
+	}
 	e, err := s.node.Explain(r.Context(), r.PathValue("type"), r.PathValue("key"))
 	if err != nil {
 		return err
