@@ -336,7 +336,7 @@ func (a *activation) shown() Stamp {
 func (c *Core) execute(a *activation, h *held) {
 	a.executing = h
 	a.execSeq++
-	c.emit(&Execute{Activation: a.id, Seq: a.execSeq, Key: h.key, Method: h.method, Body: h.body, RequestID: h.reqID, Tried: since(h.tried, h.came, c.now), Path: h.path,
+	c.emit(&Execute{Activation: a.id, Seq: a.execSeq, Key: h.key, Method: h.method, Body: h.body, RequestID: h.reqID, Tried: age(h.reqID, h.tried, h.came, c.now), Path: h.path,
 		State: a.pages, Stamp: a.shown(), Now: c.now, Deadline: h.until, First: !a.loaded})
 	a.loaded = true
 }

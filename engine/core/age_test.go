@@ -14,12 +14,12 @@ func TestAgeOfRequests(t *testing.T) {
 	} {
 		a := Ask{RequestID: "r", Tried: c.tried}
 		a.Delayed(c.transit)
-		if got := since(a.Tried, 5, 5+Time(c.waited)); got != c.want {
+		if got := age(a.RequestID, a.Tried, 5, 5+Time(c.waited)); got != c.want {
 			t.Errorf("first tried %v before, %v under way, waited %v: %v, want %v", c.tried, c.transit, c.waited, got, c.want)
 		}
 	}
 	a := Ask{}
-	if a.Delayed(time.Hour); a.Tried != 0 {
+	if a.Delayed(time.Hour); a.Tried != 0 || age("", 0, 0, Time(time.Hour)) != 0 {
 		t.Error("a message without an id has an age")
 	}
 }

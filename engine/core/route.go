@@ -103,17 +103,17 @@ func (c *Core) nobody(k Key, p *placed) string {
 	return fmt.Sprintf("no member of %v is up and complete", p.s)
 }
 
-// since adds to the age of a request the time that it has waited. One that is made for the first time has none, unless it has
-// waited for long: its caller may have had it repeated elsewhere since then.
-func since(tried time.Duration, came, now Time) time.Duration {
+// age is how long ago a request was first made, that was so old when it came. One that is made for the first time has none,
+// unless it has waited for long: its caller may have had it repeated elsewhere since then.
+func age(id string, tried time.Duration, came, now Time) time.Duration {
 	waited := time.Duration(now - came)
-	if tried <= 0 && waited <= freshFor {
+	if tried <= 0 && (id == "" || waited <= freshFor) {
 		return 0
 	}
 	return tried + waited
 }
 
-func (p *call) tried(now Time) time.Duration { return since(p.Tried, p.came, now) }
+func (p *call) tried(now Time) time.Duration { return age(p.RequestID, p.Tried, p.came, now) }
 
 // recall makes the answer to the last attempt nothing: a redirect that comes twice must not send the message out again
 // while the owner has it.

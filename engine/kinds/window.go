@@ -18,6 +18,7 @@ type Window struct {
 	keep    time.Duration
 	next    uint64
 	ids     []string  // the oldest first
+	bytes   int       // of their pages
 	dropped time.Time // when the newest of those that had to go was run, zero if none was
 }
 
@@ -34,6 +35,8 @@ const (
 	// every key that is asked more often than the window is long in windowSlack. Callers repeat for 5 s unless they say more.
 	keepFor   = windowSlack + 5*time.Second
 	keepTimes = 32
+	// keepBytes bounds all answers together of a window that is longer than its size.
+	keepBytes = 64 << 10
 )
 
 // A request's page: its number (8 bytes), when it was run (Unix time in ms, 8), 1 if the answer was too long to keep, and
@@ -67,6 +70,7 @@ func NewWindow(now time.Time, state map[string]core.Page, stamp core.Stamp, size
 	slices.SortFunc(all, func(a, b noted) int { return cmp.Or(cmp.Compare(a.seq, b.seq), strings.Compare(a.id, b.id)) })
 	for _, n := range all {
 		w.ids = append(w.ids, n.id)
+		w.bytes += len(state[requestPrefix+n.id].Data)
 		w.next = n.seq + 1
 	}
 	switch {
@@ -105,13 +109,15 @@ func (w *Window) Add(now time.Time, state map[string]core.Page, id string, body 
 	}
 	w.next++
 	w.ids = append(w.ids, id)
+	w.bytes += len(data)
 	out := []core.Change{{Name: requestPrefix + id, Data: data}}
 	for len(w.ids) > w.size {
 		name := requestPrefix + w.ids[0]
 		n, ok := parseNoted(w.ids[0], state[name].Data)
-		if ok && now.Sub(n.at) < w.keep && len(w.ids) <= keepTimes*w.size {
+		if ok && now.Sub(n.at) < w.keep && len(w.ids) <= keepTimes*w.size && w.bytes <= keepBytes {
 			break
 		}
+		w.bytes -= len(state[name].Data)
 		if ok && n.at.After(w.dropped) {
 			w.dropped = n.at
 		}
