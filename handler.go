@@ -32,9 +32,14 @@ func (h handler) OnFrame(from transport.Peer, _ transport.Lane, _ uint8, payload
 	if !h.opened() {
 		return
 	}
-	m, err := wire.Parse(payload, h.n.engine.Now())
-	if _, ask := m.Body.(*core.Ask); ask {
-		h.n.lastAsk.Store(int64(h.n.engine.Now()))
+	now := h.n.engine.Now()
+	m, err := wire.Parse(payload, now)
+	if err == nil {
+		late := h.n.late.of(from.Member, m.FromInc, m.Sent, now)
+		if a, ok := m.Body.(*core.Ask); ok {
+			h.n.lastAsk.Store(int64(now))
+			aged(a, late)
+		}
 	}
 	switch {
 	case err != nil:

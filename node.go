@@ -52,6 +52,7 @@ type Node struct {
 	identity atomic.Pointer[transport.Identity]
 	places   atomic.Pointer[map[string]string] // member -> address
 	rings    atomic.Pointer[rings]             // of the placement that Locate was last asked at
+	late     lateness
 	events   events
 	early    earlyAnswers
 	bound    string // follow's: the cluster that the store is of

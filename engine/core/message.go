@@ -11,6 +11,7 @@ type Message struct {
 	From, To string
 	FromInc  uint64 // sender's incarnation
 	Version  uint64 // sender's placement version
+	Sent     Time   // on the sender's clock; of messages that came over the wire
 	Body     Body
 }
 
