@@ -209,8 +209,7 @@ func TestBodyTimersReminders(t *testing.T) {
 	}
 	var mu sync.Mutex
 	starts := 0
-	var typ *actor.Type[worker]
-	typ = actor.NewType("worker", actor.Options[worker]{Run: func(ctx context.Context, self *actor.Self[worker]) error {
+	typ := actor.NewType("worker", actor.Options[worker]{Run: func(ctx context.Context, self *actor.Self[worker]) error {
 		mu.Lock()
 		starts++
 		first := starts == 1

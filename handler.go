@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"chainmail/coordinator"
 	"chainmail/coordinator/membership"
@@ -33,11 +32,13 @@ func (h handler) OnFrame(from transport.Peer, _ transport.Lane, _ uint8, payload
 	if !h.opened() {
 		return
 	}
-	m, err := wire.Parse(payload, h.n.engine.Now())
-	if a, ask := m.Body.(*core.Ask); ask {
-		h.n.lastAsk.Store(int64(h.n.engine.Now()))
-		if a.RequestID != "" {
-			a.Delayed(h.n.transits.of(from.Member, time.Now().Sub(a.Sent)))
+	now := h.n.engine.Now()
+	m, err := wire.Parse(payload, now)
+	if err == nil {
+		late := h.n.late.of(from.Member, m.FromInc, m.Sent, now)
+		if a, ok := m.Body.(*core.Ask); ok {
+			h.n.lastAsk.Store(int64(now))
+			aged(a, late)
 		}
 	}
 	switch {
@@ -129,9 +130,6 @@ var laneOf = [...]transport.Lane{wire.Messages: transport.Messages, wire.Replica
 // answer to a member that has just joined, and that this one's log does not list yet, waits until it does.
 func (n *Node) send(m core.Message, now core.Time) {
 	k := m.Body.Kind()
-	if a, ok := m.Body.(*core.Ask); ok {
-		a.Sent = time.Now()
-	}
 	err := n.transport.SendFunc(m.To, laneOf[wire.LaneOf(k)], uint8(k), func(dst []byte) []byte { return wire.Append(dst, &m, now) })
 	if err == nil {
 		return

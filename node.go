@@ -52,9 +52,9 @@ type Node struct {
 	identity atomic.Pointer[transport.Identity]
 	places   atomic.Pointer[map[string]string] // member -> address
 	rings    atomic.Pointer[rings]             // of the placement that Locate was last asked at
+	late     lateness
 	events   events
 	early    earlyAnswers
-	transits transits
 	bound    string // follow's: the cluster that the store is of
 
 	declared   chan struct{} // closed when all members know the types' replica counts

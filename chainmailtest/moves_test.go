@@ -218,3 +218,58 @@ func comeBack(t *testing.T, c *chainmailtest.Cluster, i int) {
 		t.Fatal(err)
 	}
 }
+
+// TestHeldUpRequest has a request held up in the network, while it is sent again by another way, takes effect, and is
+// forgotten because the key is busy. When the network heals it must not take effect once more.
+func TestHeldUpRequest(t *testing.T) {
+	type tally struct{ N int }
+	typ := actor.NewType("tally", actor.Options[tally]{Window: 1})
+	add := actor.Handle(typ, "add", func(_ context.Context, s *tally, n int) (int, error) { s.N += n; return s.N, nil })
+	inBubble(t, chainmailtest.Options{Types: []actor.Registered{typ}}, func(t *testing.T, c *chainmailtest.Cluster) {
+		leader := -1
+		for i := range 3 {
+			if c.Node(i).ID() == c.Node(0).Coordinator().Status().LeaderID {
+				leader = i
+			}
+		}
+		asker := (leader + 1) % 3
+		owner := 3 - leader - asker
+		ctx, key := t.Context(), ownedBy(t, c, "tally", owner)
+		for range 3 {
+			if _, err := add.Ask(ctx, c.Node(asker), key, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		call, err := add.Call(key, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		call.RequestID, call.Once = "the one", false
+		c.Cut(asker, owner)
+		held := make(chan error, 1)
+		go func() {
+			ctx, done := context.WithTimeout(ctx, time.Minute)
+			defer done()
+			_, err := c.Node(asker).AskActor(ctx, call)
+			held <- err
+		}()
+		time.Sleep(500 * time.Millisecond)
+		again := call
+		again.Tried = 500 * time.Millisecond
+		if _, err := c.Node(leader).AskActor(ctx, again); err != nil {
+			t.Fatal(err)
+		}
+		for range 50 {
+			if _, err := add.Ask(ctx, c.Node(leader), key, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.Heal()
+		if err := <-held; !errors.Is(err, chainmail.ErrUnknownOutcome) {
+			t.Errorf("the request that was held up gives %v", err)
+		}
+		if n, err := add.Ask(ctx, c.Node(leader), key, 0); err != nil || n != 153 {
+			t.Errorf("the sum is %d, not 153: %v", n, err)
+		}
+	})
+}

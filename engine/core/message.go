@@ -11,6 +11,7 @@ type Message struct {
 	From, To string
 	FromInc  uint64 // sender's incarnation
 	Version  uint64 // sender's placement version
+	Sent     Time   // on the sender's clock; of messages that came over the wire
 	Body     Body
 }
 
@@ -52,15 +53,14 @@ type Ask struct {
 	Tried     time.Duration
 	Path      []Key
 	ReadLocal bool
-	Deadline  Time      // on the wire: what is left of it
-	Sent      time.Time // by the sender's clock, to the millisecond
+	Deadline  Time // on the wire: what is left of it
 }
 
 // freshFor is how long a message that is sent for the first time may be on its way, or wait, without being taken for a repeated
 // one.
 const freshFor = 500 * time.Millisecond
 
-// Delayed tells a message with a request id how long it was on its way. What was long under way may be late: its caller may
+// Delayed tells a message with a request id how much longer than others it was on its way. What was long under way may be late: its caller may
 // have had it repeated elsewhere since then, and the request may have been run and forgotten.
 func (a *Ask) Delayed(d time.Duration) {
 	if a.RequestID != "" && (a.Tried > 0 || d > freshFor) {

@@ -68,6 +68,10 @@ func (c *coder) head(m *core.Message) {
 	c.word(&m.To)
 	c.u64(&m.FromInc)
 	c.u64(&m.Version)
+	sent := uint64(c.now)
+	if c.u64(&sent); c.dec {
+		m.Sent = core.Time(sent)
+	}
 }
 
 var bodies = [...]func() core.Body{
@@ -111,7 +115,6 @@ func (c *coder) body(b core.Body) {
 		c.path(&b.Path)
 		c.flag(&b.ReadLocal)
 		c.deadline(&b.Deadline)
-		c.instant(&b.Sent)
 	case *core.Answer:
 		c.u64(&b.ID)
 		c.result(&b.Result)

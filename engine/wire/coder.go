@@ -437,18 +437,6 @@ func (c *coder) names(ss *[]string) {
 	}
 }
 
-// instant is a time by its sender's clock, in ms of Unix time; the zero time is 0.
-func (c *coder) instant(v *time.Time) {
-	var ms uint64
-	if !v.IsZero() {
-		ms = uint64(v.UnixMilli())
-	}
-	c.uv(&ms)
-	if c.dec && ms != 0 {
-		*v = time.UnixMilli(int64(ms))
-	}
-}
-
 // deadline travels as what is left of it.
 func (c *coder) deadline(t *core.Time) {
 	left := uint64(max(*t-c.now, 0)) / 1000

@@ -2,7 +2,7 @@
 //
 // # Layout
 //
-// A message is: kind (1 byte), From and To (strings), FromInc and Version (8 bytes each), the body. Integers of fixed
+// A message is: kind (1 byte), From and To (strings), FromInc, Version and the sender's instant (8 bytes each), the body. Integers of fixed
 // width are big-endian; uv is an unsigned varint as in encoding/binary. A string or byte string is its length (uv) and
 // its bytes. A word is a string that messages repeat (member ids, actor types): its number (uv) in the order in which
 // the message first has it, followed by the string where the number is new. A bool is one byte, 0 or 1. Lists are their
@@ -18,6 +18,7 @@
 //	result = code (1), app code (2), string text, bytes body, stamp, word owner, uv version
 //
 // The bodies follow the order of the fields in engine/core/message.go; codec.go writes each once for both directions. A
-// deadline travels as what is left of it, in microseconds (uv): clocks are never compared. Nothing may follow the last
+// deadline travels as what is left of it, in microseconds (uv): clocks are never compared. The sender's instant is there to
+// tell messages that were on their way for long from others of the same sender. Nothing may follow the last
 // field. Page sums are not checked here: the writer makes them, stores and receivers check them.
 package wire
