@@ -32,6 +32,14 @@ func TestLateness(t *testing.T) {
 			t.Errorf("%+v: late by %s", x, got)
 		}
 	}
+	// A clock that was set back makes all messages look late, for two minutes.
+	l.of("c", 1, 0, 0)
+	for at := range core.Time(180) {
+		late := l.of("c", 1, at*s, (at+9)*s)
+		if at < 60 && late < 8*time.Second || at > 130 && late > 0 {
+			t.Errorf("%d s after a clock was set back: late by %s", at, late)
+		}
+	}
 	a := core.Ask{RequestID: "r", Deadline: 10 * s, Tried: time.Second}
 	if aged(&a, 3*time.Second); a.Deadline != 7*s || a.Tried != 4*time.Second {
 		t.Errorf("%+v", a)

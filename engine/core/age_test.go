@@ -9,7 +9,7 @@ import (
 // request has that of all its attempts.
 func TestAgeOfRequests(t *testing.T) {
 	for _, c := range []struct{ tried, transit, waited, want time.Duration }{
-		{0, 0, 0, 0}, {0, freshFor, freshFor, 0}, {0, freshFor + 1, 0, freshFor + 1}, {0, 0, freshFor + 1, freshFor + 1},
+		{0, 0, 0, 0}, {0, freshOnWay, freshWaiting, 0}, {0, freshOnWay + 1, 0, freshOnWay + 1}, {0, 0, freshWaiting + 1, freshWaiting + 1},
 		{time.Second, 1, 2, time.Second + 3}, {0, 11 * time.Second, time.Second, 12 * time.Second},
 	} {
 		a := Ask{RequestID: "r", Tried: c.tried}

@@ -11,7 +11,7 @@ type Message struct {
 	From, To string
 	FromInc  uint64 // sender's incarnation
 	Version  uint64 // sender's placement version
-	Sent     Time   // on the sender's clock; of messages that came over the wire
+	Sent     Time   // on the sender's clock, which a restart does not set back; the shell's, 0 here
 	Body     Body
 }
 
@@ -56,14 +56,17 @@ type Ask struct {
 	Deadline  Time // on the wire: what is left of it
 }
 
-// freshFor is how long a message that is sent for the first time may be on its way, or wait, without being taken for a repeated
-// one.
-const freshFor = 500 * time.Millisecond
+// freshOnWay and freshWaiting are how long a message that is sent for the first time may be on its way, and wait, without being
+// taken for a repeated one: no caller has it repeated so soon, and no key forgets so much meanwhile.
+const (
+	freshOnWay   = 200 * time.Millisecond
+	freshWaiting = 500 * time.Millisecond
+)
 
 // Delayed tells a message with a request id how much longer than others it was on its way. What was long under way may be late: its caller may
 // have had it repeated elsewhere since then, and the request may have been run and forgotten.
 func (a *Ask) Delayed(d time.Duration) {
-	if a.RequestID != "" && (a.Tried > 0 || d > freshFor) {
+	if a.RequestID != "" && (a.Tried > 0 || d > freshOnWay) {
 		a.Tried += d
 	}
 }

@@ -107,7 +107,7 @@ func (c *Core) nobody(k Key, p *placed) string {
 // unless it has waited for long: its caller may have had it repeated elsewhere since then.
 func age(id string, tried time.Duration, came, now Time) time.Duration {
 	waited := time.Duration(now - came)
-	if tried <= 0 && (id == "" || waited <= freshFor) {
+	if tried <= 0 && (id == "" || waited <= freshWaiting) {
 		return 0
 	}
 	return tried + waited
