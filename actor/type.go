@@ -18,7 +18,7 @@ type Options[S any] struct {
 	LocalReads bool          // queries are answered by the owner alone: they may be stale while two members take themselves for it
 	Idle       time.Duration // an activation without messages for so long ends; default 5 min, negative: never
 	Mailbox    int           // messages that wait for one key; default: the member's limit
-	Window     int           // request ids that a key remembers; those of the last 7 s up to 32 times as many. Default 32, negative: none
+	Window     int           // request ids that a key remembers; those of the last 7 s up to 64 times as many. Default 32, negative: none
 	Codec      Codec         // of messages and pages; default MsgPack
 	// Inline says that no handler waits for anything: no Ask, no I/O, no lock. They run on the engine's own goroutine, which
 	// saves two switches.
