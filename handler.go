@@ -130,6 +130,7 @@ var laneOf = [...]transport.Lane{wire.Messages: transport.Messages, wire.Replica
 // answer to a member that has just joined, and that this one's log does not list yet, waits until it does.
 func (n *Node) send(m core.Message, now core.Time) {
 	k := m.Body.Kind()
+	m.Sent = n.clock + now
 	err := n.transport.SendFunc(m.To, laneOf[wire.LaneOf(k)], uint8(k), func(dst []byte) []byte { return wire.Append(dst, &m, now) })
 	if err == nil {
 		return

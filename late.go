@@ -26,6 +26,8 @@ type distance struct {
 const (
 	// clockDrift is by how much of the time that passes two clocks may drift apart: the smallest distance grows by that.
 	clockDrift = 10000
+	// otherClock is what no message waits: its sender was started again, with the same incarnation and another clock.
+	otherClock = 3600 * core.Time(time.Second)
 	// lateNoticed is what counts: less is the noise of busy machines, and no key forgets so fast.
 	lateNoticed = 100 * core.Time(time.Millisecond)
 )
@@ -35,7 +37,7 @@ func (l *lateness) of(member string, inc uint64, sent, now core.Time) time.Durat
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	d, p := now-sent, l.peers[member]
-	if p == nil || p.inc != inc {
+	if p == nil || p.inc != inc || d-p.least > otherClock || p.least-d > otherClock {
 		if l.peers == nil {
 			l.peers = map[string]*distance{}
 		}

@@ -27,6 +27,8 @@ func TestLateness(t *testing.T) {
 		{"a", 2, 5 * s, 15 * s, 0},
 		{"a", 2, 7 * s, 19 * s, 2 * time.Second},
 		{"a", 2, 10007 * s, 10017*s + s/2, 0}, // the clocks have drifted
+		{"a", 2, 1 * s, 10018 * s, 0},         // started again from its disk
+		{"a", 2, 3 * s, 10024 * s, 4 * time.Second},
 	} {
 		if got := l.of(x.member, x.inc, x.sent, x.now); got < x.late-10*time.Millisecond || got > x.late+10*time.Millisecond {
 			t.Errorf("%+v: late by %s", x, got)

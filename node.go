@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -53,6 +54,7 @@ type Node struct {
 	places   atomic.Pointer[map[string]string] // member -> address
 	rings    atomic.Pointer[rings]             // of the placement that Locate was last asked at
 	late     lateness
+	clock    core.Time // where the clock of this process that others see begins: anywhere, so that they tell it from one before
 	events   events
 	early    earlyAnswers
 	bound    string // follow's: the cluster that the store is of
@@ -79,7 +81,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, id: id, log: cfg.Logger, ready: make(chan struct{}), failed: make(chan struct{}), removed: make(chan struct{}), declared: make(chan struct{}), started: time.Now()}
+	n := &Node{cfg: cfg, id: id, log: cfg.Logger, ready: make(chan struct{}), failed: make(chan struct{}), removed: make(chan struct{}), declared: make(chan struct{}), started: time.Now(), clock: core.Time(rand.Int64() / 2)}
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	n.events.init()
 	n.identity.Store(&transport.Identity{Member: id})

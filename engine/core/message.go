@@ -11,7 +11,7 @@ type Message struct {
 	From, To string
 	FromInc  uint64 // sender's incarnation
 	Version  uint64 // sender's placement version
-	Sent     Time   // on the sender's clock; of messages that came over the wire
+	Sent     Time   // on a clock of the sender's process
 	Body     Body
 }
 

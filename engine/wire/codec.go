@@ -66,7 +66,7 @@ func (c *coder) head(m *core.Message) {
 	c.word(&m.To)
 	c.u64(&m.FromInc)
 	c.u64(&m.Version)
-	sent := uint64(c.now)
+	sent := uint64(m.Sent)
 	if c.u64(&sent); c.dec {
 		m.Sent = core.Time(sent)
 	}

@@ -75,7 +75,6 @@ func TestRoundTripAndGolden(t *testing.T) {
 		b := Append(nil, &m, 1_000_000)
 		lines = append(lines, fmt.Sprintf("%T %s", m.Body, hex.EncodeToString(b)))
 		got, err := Parse(b, 1_000_000)
-		m.Sent = 1_000_000
 		if err != nil || !reflect.DeepEqual(got, m) {
 			t.Errorf("%T: got %+v, %v", m.Body, got.Body, err)
 		}
