@@ -34,7 +34,7 @@ const (
 	// how many times as many: without that a repeat that comes at once could not be told from one that was forgotten, on
 	// every key that is asked more often than the window is long in windowSlack. Callers repeat for 5 s unless they say more.
 	keepFor   = windowSlack + 5*time.Second
-	keepTimes = 32
+	keepTimes = 64
 	// keepBytes bounds all answers together of a window that is longer than its size.
 	keepBytes = 64 << 10
 )

@@ -149,7 +149,9 @@ func (c *Client) do(ctx context.Context, method, path, id string, in, out any, a
 		}
 		h := http.Header{}
 		if id != "" {
-			h.Set(idHeader, id)
+			// In lower case: by the usual name package http would send the request again by itself where a connection is lost,
+			// and tell the error of the last attempt alone.
+			h[strings.ToLower(idHeader)] = []string{id}
 		}
 		if maybe {
 			h.Set(ageHeader, time.Since(began).String())
