@@ -135,7 +135,7 @@ func (c *Core) covered(f *session, s *slot) bool {
 
 // answers counts the members of S that have answered for a key.
 func (c *Core) answers(f *session, s *slot) int {
-	n := 0
+	n := c.own(f, c.place(s).s)
 	for _, id := range c.place(s).s {
 		src := f.sources[id]
 		if src != nil && (src.done || s.key < src.from) || s.oneOf == f.id && slices.Contains(s.one, id) {
@@ -145,13 +145,23 @@ func (c *Core) answers(f *session, s *slot) int {
 	return n
 }
 
+// own is 1 if this member counts among those of a set that have answered: in switch, for what it keeps, unless it has to
+// refill that first. Without it a set could not become smaller by a member that is gone for good: of three, R(S) is two,
+// and one other is left.
+func (c *Core) own(f *session, set []string) int {
+	if f.mode == PullSwitch && slices.Contains(set, c.cfg.Self) && c.complete() {
+		return 1
+	}
+	return 0
+}
+
 // enough is how many of a set must have answered: R of the set, or what a person left of it by declaring losses.
 func (c *Core) enough(f *session, set []string) int {
 	r := R(len(set))
 	if c.view.v.Lost < f.started {
 		return r
 	}
-	left := 0
+	left := c.own(f, set)
 	for _, id := range set {
 		if m, ok := c.view.v.Member(id); ok && id != c.cfg.Self && !m.Down && !m.Refilling {
 			left++
@@ -615,7 +625,7 @@ func (c *Core) checkSession(f *session) {
 
 // satisfied says whether enough of a set has answered completely.
 func (c *Core) satisfied(f *session, set []string) bool {
-	n := 0
+	n := c.own(f, set)
 	for _, id := range set {
 		if src := f.sources[id]; src != nil && src.done {
 			n++
