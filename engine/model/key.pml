@@ -433,7 +433,9 @@ inline crash(r) {
 
 inline drop(r, v) { ver[r] = v; st[r] = 0; prom[r] = 0; got[r] = 0; ses[r] = 0; fil[r] = 0; lost[r] = false }
 
-/* ---- what may happen next ---- */
+/* ---- what may happen next: an event is enabled for a choice of activation, write, member, other member, version ---- */
+byte a, w, r, q, v;	/* the choice; nothing between two events */
+
 #define inSets(a, r)	has(S[av[a]] | N[av[a]], r)
 #define asked(a, r)	(inSets(a, r) && !has(pm[a], r) && current(r, av[a]) && counts(r, av[a]) && prom[r] <= ep[a])
 
@@ -442,124 +444,145 @@ inline drop(r, v) { ver[r] = v; st[r] = 0; prom[r] = 0; got[r] = 0; ses[r] = 0; 
 #else
 #define newer(a, w, r)	(st[r] < stamp(a, w))
 #endif
-#define unheard(a, w, r, v) (st[r] == stamp(a, w) && ph[a] == OPENING + 2*w && av[a] == v && !has(pm[a], r))
 #ifdef LOWER_EPOCH
 #define bound(a, r)	true
 #else
 #define bound(a, r)	(prom[r] <= ep[a])
 #endif
-#define takes(a, w, r, v) (has(sent[2*a+w], v) && has(S[v] | N[v], r) && current(r, v) && counts(r, v) && bound(a, r) && \
-	(newer(a, w, r) || unheard(a, w, r, v)))
+#define unheard(a, w, r, v) (st[r] == stamp(a, w) && ph[a] == OPENING + 2*w && av[a] == v && !has(pm[a], r))
 
-#define leads(s, n)	(n != 0 && ((s == R0 && n == R1) || (s == R1 && n == R2)))
+#define canBegin(a, v)	(ph[a] == IDLE && (v) <= head)
+#define canPromise(a, r) (ph[a] == PREPARING && asked(a, r))
+#define canWrite(a)	(ph[a] == ACTIVE && has(WRITERS, a) && sent[2*a+1] == 0)
+#define canAccept(a, w, r, v) (has(sent[2*a+w], v) && has(S[v] | N[v], r) && current(r, v) && bound(a, r) && \
+	(newer(a, w, r) || unheard(a, w, r, v)) && counts(r, v))
+#define canRead(a)	(ph[a] == ACTIVE && has(READERS, a) && !red[a])
+#define canConfirm(a, r) (ph[a] == READING && asked(a, r))
+#define canAnswer(a)	(ph[a] == READING && confirmed(a))
+#define canGoOn(a, v)	(ph[a] != IDLE && ph[a] != OVER && av[a] < (v) && (v) <= head)
+#define canPull(r, q, v) (ver[r] <= (v) && (v) <= head && fills(r, v) && source(q, v) && answers(q, r, v) && \
+	!(ver[r] == (v) && ses[r] == session(r, v) && has(got[r], q)))
 
-/* what is picked for the next event; nothing between two events */
-byte a, w, r, q, v;
-
-inline pickmember(m) {
-	if
-	:: m = 0
-	:: M > 1 -> m = 1
-	:: M > 2 -> m = 2
-	:: M > 3 -> m = 3
-	:: M > 4 -> m = 4
-	fi
-}
-
-inline pickversion(from) {
-	if
-	:: from <= 0 -> v = 0
-	:: from <= 1 && head >= 1 -> v = 1
-	:: from <= 2 && head >= 2 -> v = 2
-	:: from <= 3 && head >= 3 -> v = 3
-	:: from <= 4 && head >= 4 -> v = 4
-	:: from <= 5 && head >= 5 -> v = 5
-	:: from <= 6 && head >= 6 -> v = 6
-	fi
-}
-
-inline pickact() {
-	if
-	:: a = 0
-	:: K > 1 -> a = 1
-	:: K > 2 -> a = 2
-	fi
-}
-
-#define either(guard, action) if :: guard -> d_step { action } :: else fi
-
-/* act is an event of an activation. */
-inline act() {
-	if
-	:: ph[a] == IDLE -> pickversion(0); begin(a, v)
-	:: ph[a] == PREPARING -> pickmember(r); either(asked(a, r), promise(a, r))
-	:: ph[a] == ACTIVE && has(WRITERS, a) && sent[2*a+1] == 0 -> write(a)
-	:: ph[a] == ACTIVE && has(READERS, a) && !red[a] -> read(a)
-	:: ph[a] == READING -> pickmember(r); either(asked(a, r), confirm(a, r))
-	:: ph[a] == READING && confirmed(a) -> d_step { readdone(a) }
-	:: ph[a] != IDLE && ph[a] != OVER && av[a] < head -> pickversion(av[a] + 1); d_step { goon(a, v) }
-	:: else
-	fi
-}
-
-/* replicate is the arrival of a commit. */
-inline replicate() {
-	if
-	:: sent[2*a] != 0
-	:: sent[2*a+1] != 0 -> w = 1
-	:: else -> goto over
-	fi;
-	pickversion(0);
-	if
-	:: has(sent[2*a+w], v) -> pickmember(r); either(takes(a, w, r, v), accept(a, w, r, v))
-	:: else
-	fi
-}
-
-/* fill is a pull and its answer. */
-inline fill() {
-	pickversion(ver[r]);
-	if
-	:: fills(r, v) -> pickmember(q);
-		either(r != q && source(q, v) && answers(q, r, v) && !(ver[r] == v && ses[r] == session(r, v) && has(got[r], q)), pull(r, q, v))
-	:: else
-	fi
-}
-
-/* decide is an entry of the log. */
-inline decide() {
-	if
-	:: !switching(head) && leads(S[head], R1) -> place(S[head], R1, head + 1)
-	:: !switching(head) && leads(S[head], R2) -> place(S[head], R2, head + 1)
-	:: switching(head) && ready -> place(N[head], N[head], 0)
+#ifdef DROPS
+#define canDrop(r, v)	((st[r] != 0 || prom[r] != 0) && leaves(r, v))
+#else
+#define canDrop(r, v)	false
+#endif
+#define canStep(to)	((to) != 0 && !switching(head) && \
+	((S[head] == R0 && (to) == R1) || (S[head] == R1 && (to) == R2)))
+#define canAdvance	(switching(head) && ready)
 #ifdef ABORTS
-	:: switching(head) -> place(S[head], S[head], 0)
+#define canAbort	switching(head)
+#else
+#define canAbort	false
 #endif
-#ifdef RETARGETS
-	:: switching(head) && N[head] == R1 && R2 != 0 -> place(S[head], R2, head + 1)
+#if defined(RETARGETS) || defined(RETARGET_FROM_NEXT)
+#define canRetarget	(switching(head) && N[head] == R1)
+#else
+#define canRetarget	false
 #endif
-#if CRASHES
-	:: crashes < CRASHES -> pickmember(r); either(tolerated(r), crash(r))
+#ifdef RETARGET_FROM_NEXT
+#define from		N[head]
+#else
+#define from		S[head]
 #endif
-	:: else
-	fi
-}
+#define canCrash(r)	(crashes < CRASHES && head + 1 < V && tolerated(r))
+
+/* All choices, one option each: one that is not enabled costs a look at its guard and no state. */
+#define beginV(a, v)	:: d_step { canBegin(a, v) -> begin(a, v) }
+#define goOnV(a, v)	:: d_step { canGoOn(a, v) -> goon(a, v) }
+#define promiseR(a, r)	:: canPromise(a, r) -> pick(a, 0, r, 0, 0)
+#define confirmR(a, r)	:: d_step { canConfirm(a, r) -> confirm(a, r) }
+#define acceptV(a, w, r, v) :: canAccept(a, w, r, v) -> pick(a, w, r, 0, v)
+#define pullV(r, q, v)	:: canPull(r, q, v) -> pick(0, 0, r, q, v)
+#define dropV(r, v)	:: d_step { canDrop(r, v) -> drop(r, v) }
+#define crashR(r)	:: d_step { canCrash(r) -> crash(r) }
+
+#define beginA(a)	eachV2(beginV, a)
+#define goOnA(a)	eachV2(goOnV, a)
+#define promiseA(a)	eachR2(promiseR, a)
+#define confirmA(a)	eachR2(confirmR, a)
+#define acceptR(a, w, r) eachV4(acceptV, a, w, r)
+#define acceptA(a)	eachR3(acceptR, a, 0) eachR3(acceptR, a, 1)
+#define writeA(a)	:: d_step { canWrite(a) -> write(a) }
+#define readA(a)	:: d_step { canRead(a) -> read(a) }
+#define answerA(a)	:: d_step { canAnswer(a) -> readdone(a) }
+#define dropR(r)	eachV2(dropV, r)
+#define pullQ(r, q)	eachV3(pullV, r, q)
+
+#if K == 1
+#define eachA(f)	f(0)
+#elif K == 2
+#define eachA(f)	f(0) f(1)
+#else
+#define eachA(f)	f(0) f(1) f(2)
+#endif
+
+#if M == 3
+#define eachR(f)	f(0) f(1) f(2)
+#define eachR2(f, a)	f(a, 0) f(a, 1) f(a, 2)
+#define eachR3(f, a, w)	f(a, w, 0) f(a, w, 1) f(a, w, 2)
+#define eachPair(f)	f(0,1) f(0,2) f(1,0) f(1,2) f(2,0) f(2,1)
+#else
+#define eachR(f)	f(0) f(1) f(2) f(3)
+#define eachR2(f, a)	f(a, 0) f(a, 1) f(a, 2) f(a, 3)
+#define eachR3(f, a, w)	f(a, w, 0) f(a, w, 1) f(a, w, 2) f(a, w, 3)
+#define eachPair(f)	f(0,1) f(0,2) f(0,3) f(1,0) f(1,2) f(1,3) f(2,0) f(2,1) f(2,3) f(3,0) f(3,1) f(3,2)
+#endif
+
+#if V <= 3
+#define eachV2(f, a)	f(a, 0) f(a, 1) f(a, 2)
+#define eachV3(f, a, b)	f(a, b, 0) f(a, b, 1) f(a, b, 2)
+#define eachV4(f, a, b, c) f(a, b, c, 0) f(a, b, c, 1) f(a, b, c, 2)
+#elif V <= 5
+#define eachV2(f, a)	f(a, 0) f(a, 1) f(a, 2) f(a, 3) f(a, 4)
+#define eachV3(f, a, b)	f(a, b, 0) f(a, b, 1) f(a, b, 2) f(a, b, 3) f(a, b, 4)
+#define eachV4(f, a, b, c) f(a, b, c, 0) f(a, b, c, 1) f(a, b, c, 2) f(a, b, c, 3) f(a, b, c, 4)
+#else
+#define eachV2(f, a)	f(a, 0) f(a, 1) f(a, 2) f(a, 3) f(a, 4) f(a, 5) f(a, 6)
+#define eachV3(f, a, b)	f(a, b, 0) f(a, b, 1) f(a, b, 2) f(a, b, 3) f(a, b, 4) f(a, b, 5) f(a, b, 6)
+#define eachV4(f, a, b, c) f(a, b, c, 0) f(a, b, c, 1) f(a, b, c, 2) f(a, b, c, 3) f(a, b, c, 4) f(a, b, c, 5) f(a, b, c, 6)
+#endif
+
+inline pick(pa, pw, pr, pq, pv) { d_step { a = pa; w = pw; r = pr; q = pq; v = pv } }
+inline unpick() { a = 0; w = 0; r = 0; q = 0; v = 0 }
 
 init {
 	d_step { S[0] = R0; N[0] = R0 }
-	do
+end:	do
+	/* owners */
+	eachA(beginA)
+	eachA(goOnA)
+	eachA(writeA)
+	eachA(readA)
+	eachA(confirmA)
+	eachA(answerA)
 	:: atomic {
 		if
-		:: pickact(); act()
-		:: pickact(); replicate()
-		:: head > 0 -> pickmember(r); fill()
-		:: head + 1 < V -> decide()
-#ifdef DROPS
-		:: pickmember(r); pickversion(ver[r]); either((st[r] != 0 || prom[r] != 0) && leaves(r, v), drop(r, v))
-#endif
+		eachA(promiseA)
 		fi;
-over:		skip;
-		d_step { a = 0; w = 0; r = 0; q = 0; v = 0 }
+		d_step { promise(a, r); unpick() }
 	   }
+	/* replicas */
+	:: atomic {
+		if
+		eachA(acceptA)
+		fi;
+		d_step { accept(a, w, r, v); unpick() }
+	   }
+	:: atomic {
+		if
+		eachPair(pullQ)
+		fi;
+		d_step { pull(r, q, v); unpick() }
+	   }
+	eachR(dropR)
+	/* the log */
+	:: d_step { head + 1 < V && canStep(R1) -> place(S[head], R1, head + 1) }
+	:: d_step { head + 1 < V && canStep(R2) -> place(S[head], R2, head + 1) }
+	:: d_step { head + 1 < V && canAdvance -> place(N[head], N[head], 0) }
+	:: d_step { head + 1 < V && canAbort -> place(S[head], S[head], 0) }
+	:: d_step { head + 1 < V && canRetarget -> place(from, R2, head + 1) }
+	eachR(crashR)
 	od
 }
