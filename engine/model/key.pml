@@ -13,7 +13,7 @@
  * A state of the key is the set of writes that led to it. An answer shows a state; the answers of one run form a chain,
  * and each holds what was answered before its call began. That is checked at each activation, write and read.
  *
- * Sizes and the variants that must fail are chosen by -D; spaces.go lists them.
+ * Sizes and the variants that must fail are chosen by -D; spaces_test.go lists them.
  */
 
 /* ---- sizes ---- */
@@ -334,14 +334,18 @@ inline goon(a, v) {
 #define session(r, v)	(refills(r, v) -> REFILL : T[v])
 #define fills(r, v)	(refills(r, v) || ((joins(r, v) || stays(r, v)) && fil[r] != T[v]))
 
-#ifdef ONE_SOURCE
+#if defined(ONE_SOURCE)
 #define enough(r, v)	(got[r] != 0)
+#elif defined(SOURCES_OF_RANGE)
+#define enough(r, v)	(size(got[r]) >= R(S[v]))
 #else
 #define enough(r, v)	(size(got[r] & S[v]) >= R(S[v]))
 #endif
 
-#ifdef REFILLING_SOURCE
+#if defined(REFILLING_SOURCE)
 #define source(q, v)	has(S[v], q)
+#elif defined(SOURCES_OF_RANGE)
+#define source(q, v)	holds(q)
 #else
 #define source(q, v)	(has(S[v], q) && holds(q))
 #endif
@@ -365,7 +369,12 @@ inline pull(r, q, v) {
 	fi;
 	fenced(q, v);
 	got[r] = got[r] | one(q);
-#ifndef PROMISES_LEFT
+#ifdef PROMISES_SKIPPED
+	if
+	:: st[q] != 0 -> max(prom[r], prom[q])
+	:: else
+	fi;
+#elif !defined(PROMISES_LEFT)
 	max(prom[r], prom[q]);
 #endif
 	max(st[r], st[q]);
@@ -477,7 +486,7 @@ byte a, w, r, q, v;	/* the choice; nothing between two events */
 #define canAbort	false
 #endif
 #if defined(RETARGETS) || defined(RETARGET_FROM_NEXT)
-#define canRetarget	(switching(head) && N[head] == R1)
+#define canRetarget	(switching(head) && N[head] == R1 && R2 != 0)
 #else
 #define canRetarget	false
 #endif
