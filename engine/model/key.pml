@@ -219,20 +219,10 @@ inline begin(a, v) {
 	ph[a] = PREPARING; av[a] = v; ep[a] = epoch(a, v); need[a] = seen
 }
 
-#ifdef WRITE_BACK_UNLESS_AGREED
-#define backneeded(a)	(best[a] != 0 && !agreed(a))
-#define differs(a, r)	(has(pm[a], r) && st[r] != best[a])
-#if M == 4
-#define agreed(a)	(!(differs(a,0) || differs(a,1) || differs(a,2) || differs(a,3)))
-#else
-#define agreed(a)	(!(differs(a,0) || differs(a,1) || differs(a,2)))
-#endif
-#else
 #ifdef NO_WRITE_BACK
 #define backneeded(a)	false
 #else
 #define backneeded(a)	(best[a] != 0)
-#endif
 #endif
 
 /* opened adopts the highest state. It is written back before anything is answered, unless there is none. */
@@ -307,19 +297,25 @@ inline readdone(a) {
 	rest(a)
 }
 
+#ifdef ACKS_ADDED
+#define recount(a)	skip
+#else
+#define recount(a)	pm[a] = 0
+#endif
+#ifdef PROMISES_ADDED
+#define prepareagain(a)	skip
+#else
+#define prepareagain(a)	best[a] = 0; pm[a] = 0; ep[a] = epoch(a, av[a])
+#endif
+
 /* goon takes an activation to a newer placement: what is under way is sent again, and counted from nothing. */
 inline goon(a, v) {
 	av[a] = v;
-#ifndef ACKS_ADDED
-	pm[a] = 0;
-#endif
 	if
-	:: ph[a] == PREPARING ->
-#ifndef PROMISES_ADDED
-		best[a] = 0; pm[a] = 0; ep[a] = epoch(a, v)
-#endif
-	:: ph[a] == OPENING -> sent[2*a] = sent[2*a] | one(v)
-	:: ph[a] == WRITING -> sent[2*a+1] = sent[2*a+1] | one(v)
+	:: ph[a] == PREPARING -> prepareagain(a)
+	:: ph[a] == OPENING -> recount(a); sent[2*a] = sent[2*a] | one(v)
+	:: ph[a] == WRITING -> recount(a); sent[2*a+1] = sent[2*a+1] | one(v)
+	:: ph[a] == READING -> pm[a] = 0
 	:: else
 	fi
 }
