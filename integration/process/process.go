@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -58,16 +59,41 @@ var ErrRunning = errors.New("member runs already")
 
 const host = "127.0.0.1"
 
-// freePorts finds ports of which nobody listens now.
+// given are the ports that freePorts has given: who got one may not listen on it yet, or not now.
+var given struct {
+	sync.Mutex
+	ports map[int]bool
+}
+
+// lowPort and highPort bound the ports that are given: those beyond are what systems give to outgoing connections, which could
+// take the port of a member that is started again.
+const lowPort, highPort = 10240, 32767
+
+// freePorts finds ports of which nobody listens now, and gives none twice.
 func freePorts(n int) ([]int, error) {
+	given.Lock()
+	defer given.Unlock()
+	if given.ports == nil {
+		given.ports = map[int]bool{}
+	}
 	var out []int
-	for range n {
-		l, err := net.Listen("tcp", host+":0")
-		if err != nil {
-			return nil, err
+	var last error
+	for tries := 0; len(out) < n; tries++ {
+		if tries > 1000 {
+			return nil, fmt.Errorf("no free port between %d and %d: %w", lowPort, highPort, last)
 		}
-		defer l.Close() // all are open until all are known, so that they differ
-		out = append(out, l.Addr().(*net.TCPAddr).Port)
+		port := lowPort + rand.IntN(highPort-lowPort+1)
+		if given.ports[port] {
+			continue
+		}
+		l, err := net.Listen("tcp", fmt.Sprintf("%s:%d", host, port))
+		if err != nil {
+			last = err
+			continue
+		}
+		l.Close()
+		given.ports[port] = true
+		out = append(out, port)
 	}
 	return out, nil
 }
