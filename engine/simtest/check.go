@@ -256,13 +256,14 @@ func digest(ps []core.Page) uint64 {
 
 // arrival is when a message came to the member that owns its key: the n-th from there.
 type arrival struct {
-	from  string
-	n     int
-	twice bool // it was made again meanwhile: which of the two is run is not known
+	from    string
+	n       int
+	version uint64 // the sender's: one beyond the receiver's waits for the placement, and what was sent before it may pass
+	twice   bool   // it was made again meanwhile: which of the two is run is not known
 }
 
-// turn is the order of one member's messages in one activation of a key.
-type turn struct {
+// fromTo is the order of one member's messages in one activation of a key.
+type fromTo struct {
 	activation uint64
 	from       string
 }
@@ -282,7 +283,7 @@ func (c *checks) came(h *host, in core.Input) {
 		h.came++
 		id := binary.BigEndian.Uint32(b.Data)
 		was, ok := h.arrived[id]
-		h.arrived[id] = arrival{in.Msg.From, h.came, ok && (was.twice || was.from != in.Msg.From || b.RequestID != "")}
+		h.arrived[id] = arrival{in.Msg.From, h.came, in.Msg.Version, ok && (was.twice || was.from != in.Msg.From || b.RequestID != "")}
 	}
 }
 
@@ -296,11 +297,11 @@ func (c *checks) runs(h *host, e *core.Execute) {
 	if !ok || a.twice {
 		return
 	}
-	t := turn{e.Activation, a.from}
-	if last := h.turns[t]; a.n < last {
+	t := fromTo{e.Activation, a.from}
+	if last := h.turns[t]; a.n < last.n && a.version <= last.version {
 		c.s.fail("%s runs #%d of %s after a message that came later from %s", h.id, id, e.Key, a.from)
 	}
-	h.turns[t] = a.n
+	h.turns[t] = a
 }
 
 // state remembers what a handler was given; the check says whether somebody has changed it meanwhile.

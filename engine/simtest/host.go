@@ -35,7 +35,7 @@ type host struct {
 	gave     map[core.Key]uint64 // version by which it dropped a copy last
 	came     int                 // messages of callers from other members
 	arrived  map[uint32]arrival  // when, by the number of the call; of this process
-	turns    map[turn]int        // the last that was run
+	turns    map[fromTo]arrival  // the last that was run
 }
 
 func newHost(s *Sim, n int) *host {
@@ -77,7 +77,7 @@ func (h *host) start() {
 	h.seen, h.awake, h.stalled = 0, 0, 0
 	h.calls = 0
 	h.queue, h.out, h.syncing, h.unsynced = nil, nil, false, nil
-	h.arrived, h.turns = map[uint32]arrival{}, map[turn]int{}
+	h.arrived, h.turns = map[uint32]arrival{}, map[fromTo]arrival{}
 	h.s.trace.add(h.s.now, "%s starts, incarnation %x boot %d", h.id, h.inc, h.boot)
 	run := h.run
 	var tick func()
