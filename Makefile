@@ -5,6 +5,7 @@ SEEDS ?= 500
 START ?= 1
 DURATION ?= 60m
 FUZZTIME ?= 30s
+DIFFERENCES ?= 2
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 .DEFAULT_GOAL := help
@@ -36,10 +37,16 @@ integration: ## whole clusters of the production binary
 	$(GO) test -count=1 -timeout 20m ./integration
 
 sim: ## the simulator: make sim SEEDS=500 START=1
-	$(GO) test ./engine/simtest -count=1 -timeout 0 -run 'TestSim$$' -seeds $(SEEDS) -start $(START)
+	$(GO) test ./engine/simtest -count=1 -timeout 0 -v -run 'TestSim$$' -seeds $(SEEDS) -start $(START)
 
 planted: ## the simulator against every planted bug, up to 2,000 seeds each
 	$(GO) test ./engine/simtest -count=1 -timeout 0 -v -run 'TestPlanted$$' -planted 2000
+
+model: ## the rules for one key, searched by spin: what must hold, and the variants that must fail
+	$(GO) test ./engine/model -count=1 -timeout 20m -v -run 'TestModel$$' -must
+
+search: ## a few members of the real core, one key, one change: all runs that differ in up to DIFFERENCES places, for DURATION
+	$(GO) test ./engine/simtest -count=1 -timeout 0 -v -run 'TestSearch$$' -differences $(DIFFERENCES) -search $(DURATION)
 
 fuzz: ## every fuzz target for FUZZTIME
 	set -e; for p in $$($(GO) list ./...); do \
@@ -55,6 +62,8 @@ cover: ## coverage by package
 
 soak: ## simulator and whole clusters again and again for DURATION
 	$(GO) test ./engine/simtest -count=1 -timeout 0 -run 'TestSim$$' -seeds 1000000 -for $(DURATION)
+	$(MAKE) search
+	$(GO) test ./engine/model -count=1 -timeout 0 -v -run 'TestModel$$' -must -soak
 	CHAINMAIL_SOAK=1 $(GO) test -count=1 -timeout 0 ./chainmailtest
 	CHAINMAIL_SOAK=1 $(GO) test -count=3 -timeout 0 ./integration
 
@@ -63,6 +72,7 @@ ci: ## what .ci/run runs
 	$(MAKE) test
 	$(MAKE) race
 	$(MAKE) integration
+	$(MAKE) model
 	$(MAKE) sim SEEDS=3000
 
-.PHONY: help build demo test race lint integration sim planted fuzz bench cover soak ci
+.PHONY: help build demo test race lint integration sim planted model search fuzz bench cover soak ci

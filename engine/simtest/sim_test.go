@@ -129,7 +129,7 @@ func failure(s *Sim, o Options) string {
 
 // TestSimDeterministic runs seeds twice: the traces are the same, line by line.
 func TestSimDeterministic(t *testing.T) {
-	for seed := uint64(1); seed <= 8; seed++ {
+	for seed := uint64(1); seed <= 50; seed++ {
 		a, b := New(Draw(seed)), New(Draw(seed))
 		a.Run()
 		b.Run()
