@@ -15,7 +15,9 @@ import (
 
 type plain struct{ N int }
 
-type hidden struct{ n int }
+type hidden struct {
+	n int //lint:ignore U1000 it is there to be refused
+}
 
 type base struct{ Kept int }
 

@@ -40,8 +40,8 @@ type sample struct {
 	Num   Map[int32, string] `page:"numbers"`
 	L, L2 List[inner]
 	Blob  Blob
-	Here  int `page:"-"`
-	here  map[string]int
+	Here  int            `page:"-"`
+	here  map[string]int //lint:ignore U1000 not exported: no page
 }
 
 // model is a sample in plain Go.

@@ -142,7 +142,7 @@ func TestOlderProgramKeepsWhatItDoesNotKnow(t *testing.T) {
 			// What the old program sees as zero keeps its page for the rest of it.
 			pages = program(t, c, pages, func(s *oldState) { s.At = oldAddress{} })
 			program(t, c, pages, func(s *newState) {
-				if s.At.Zip != "12345" || s.At.Street != "" || s.At.ByName != nil && len(s.At.ByName) > 0 {
+				if s.At.Zip != "12345" || s.At.Street != "" || len(s.At.ByName) > 0 {
 					t.Errorf("after it was zeroed: %s", show(s.At))
 				}
 				s.At = newAddress{}

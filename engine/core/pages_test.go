@@ -62,9 +62,7 @@ func TestPageListIsAMap(t *testing.T) {
 			for _, n := range rapid.SliceOfN(name, 0, 5).Draw(t, "changed") {
 				changed[n] = Page{Name: n, Stamp: Stamp{Seq: uint64(seq) + 1}}
 			}
-			for _, n := range rapid.SliceOfN(name, 0, 5).Draw(t, "removed") {
-				removed = append(removed, n)
-			}
+			removed = append(removed, rapid.SliceOfN(name, 0, 5).Draw(t, "removed")...)
 			removed = slices.DeleteFunc(removed, func(n string) bool { _, ok := changed[n]; return ok })
 			for _, n := range removed {
 				delete(model, n)

@@ -264,11 +264,7 @@ func (w *world) held() {
 	if w.hist.newest.IsZero() || w.bad != nil {
 		return
 	}
-	var ids []ring.Member
-	for _, m := range w.p.Base {
-		ids = append(ids, m)
-	}
-	r, err := ring.New(w.p.Ring, ids)
+	r, err := ring.New(w.p.Ring, w.p.Base)
 	if err != nil {
 		w.fail("%v", err)
 		return
