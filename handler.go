@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"chainmail/coordinator"
 	"chainmail/coordinator/membership"
@@ -35,7 +36,10 @@ func (h handler) OnFrame(from transport.Peer, _ transport.Lane, _ uint8, payload
 	now := h.n.engine.Now()
 	m, err := wire.Parse(payload, now)
 	if err == nil {
-		late := h.n.late.of(from.Member, m.FromInc, m.Sent, now)
+		var late time.Duration
+		if m.Sent != 0 { // it comes from an engine
+			late = h.n.late.of(from.Member, m.FromInc, m.Sent, now)
+		}
 		if a, ok := m.Body.(*core.Ask); ok {
 			h.n.lastAsk.Store(int64(now))
 			aged(a, late)
@@ -130,7 +134,6 @@ var laneOf = [...]transport.Lane{wire.Messages: transport.Messages, wire.Replica
 // answer to a member that has just joined, and that this one's log does not list yet, waits until it does.
 func (n *Node) send(m core.Message, now core.Time) {
 	k := m.Body.Kind()
-	m.Sent = core.Time(n.started.UnixNano()) + now
 	err := n.transport.SendFunc(m.To, laneOf[wire.LaneOf(k)], uint8(k), func(dst []byte) []byte { return wire.Append(dst, &m, now) })
 	if err == nil {
 		return

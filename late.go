@@ -10,7 +10,7 @@ import (
 
 // lateness tells how much longer a message was on its way than the quickest ones from its sender. Members' clocks are not
 // compared: each message carries its sender's instant, and what its distance to the receiver's is beyond the smallest of the
-// last minutes is time that the message has waited, in queues or in a network that was cut. Without that a request that is
+// last seconds is time that the message has waited, in queues or in a network that was cut. Without that a request that is
 // delivered when the network heals would pass for a new one, although it was repeated, took effect and was forgotten meanwhile.
 type lateness struct {
 	mu    sync.Mutex
@@ -28,8 +28,8 @@ type distance struct {
 const (
 	// clockDrift is by how much of the time that passes two clocks may drift apart: the smallest distance grows by that.
 	clockDrift = 10000
-	// distanceEvery is how often the smallest distance is looked for anew: a member that starts again may find its clock set.
-	distanceEvery = core.Time(time.Minute)
+	// distanceEvery is how often the smallest distance is looked for anew: clocks are set, and stand still while a machine sleeps.
+	distanceEvery = core.Time(10 * time.Second)
 	// lateNoticed is what counts: less is the noise of busy machines, and no key forgets so fast.
 	lateNoticed = 100 * core.Time(time.Millisecond)
 

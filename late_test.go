@@ -32,11 +32,11 @@ func TestLateness(t *testing.T) {
 			t.Errorf("%+v: late by %s", x, got)
 		}
 	}
-	// A clock that was set back makes all messages look late, for two minutes.
+	// A clock that was set back makes all messages look late, for some seconds.
 	l.of("c", 1, 0, 0)
-	for at := range core.Time(180) {
+	for at := range core.Time(60) {
 		late := l.of("c", 1, at*s, (at+9)*s)
-		if at < 60 && late < 8*time.Second || at > 130 && late > 0 {
+		if at == 0 && late < 8*time.Second || at > 22 && late > 0 {
 			t.Errorf("%d s after a clock was set back: late by %s", at, late)
 		}
 	}

@@ -386,7 +386,9 @@ func (e *Engine) release(x core.Effect, self func(core.Input)) {
 			self(&core.Recv{Msg: x.Msg})
 			return
 		}
-		e.cfg.Send(x.Msg, e.Now())
+		now := e.Now()
+		x.Msg.Sent = core.Time(e.start.UnixNano()) + now
+		e.cfg.Send(x.Msg, now)
 	case *core.Reply:
 		e.reply(x)
 	case *core.Report:

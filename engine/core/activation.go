@@ -45,6 +45,7 @@ type activation struct {
 	ending    string // not "": why it ends as soon as nothing is under way
 	releasers []releaser
 	used      Time
+	opened    Time // when it became active, or was prepared anew
 }
 
 type actState uint8
@@ -234,7 +235,7 @@ func (c *Core) opened(a *activation) {
 			best = x
 		}
 	}
-	a.state, a.tries = active, 0
+	a.state, a.tries, a.opened = active, 0, c.now
 	a.committed, a.full = best.stamp, !best.stamp.IsZero()
 	a.pages = make(map[string]Page, len(best.pages))
 	for _, p := range best.pages {
@@ -336,7 +337,7 @@ func (a *activation) shown() Stamp {
 func (c *Core) execute(a *activation, h *held) {
 	a.executing = h
 	a.execSeq++
-	c.emit(&Execute{Activation: a.id, Seq: a.execSeq, Key: h.key, Method: h.method, Body: h.body, RequestID: h.reqID, Tried: age(h.reqID, h.tried, h.came, c.now), Path: h.path,
+	c.emit(&Execute{Activation: a.id, Seq: a.execSeq, Key: h.key, Method: h.method, Body: h.body, RequestID: h.reqID, Tried: h.age(a.opened, c.now), Path: h.path,
 		State: a.pages, Stamp: a.shown(), Now: c.now, Deadline: h.until, First: !a.loaded})
 	a.loaded = true
 }

@@ -29,7 +29,7 @@ type TypeConfig struct {
 	All     bool          // a commit needs every replica, not a majority
 	Mailbox int           // messages that wait for one key; 0: Limits.Mailbox
 
-	// Pipeline bounds the messages of a key that have run and are not committed; 0: what one commit can carry.
+	// Pipeline bounds the messages of a key that have run and are not committed; 0: what two commits carry.
 	Pipeline int
 }
 

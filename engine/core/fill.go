@@ -332,7 +332,9 @@ func (c *Core) askSources(f *session) {
 		}
 		if src.seq == 0 && !src.done && c.now >= src.next && !(f.mode == PullCopy && src.gave && src.passes == 0 && f.bringing()) {
 			c.askSource(f, src)
-			busy++
+			if src.seq != 0 {
+				busy++
+			}
 		}
 	}
 }
@@ -517,6 +519,7 @@ func (c *Core) raiseFloor(e Epoch) {
 // fetchWants fetches the states that the walk has shown to be missing once enough sources have passed the key: until
 // then the source that brings the pages may still do so.
 func (c *Core) fetchWants(f *session) {
+	c.dropLost(f)
 	keep := f.wants[:0]
 	ask := map[string][]Key{}
 	for _, s := range f.wants {
@@ -595,10 +598,28 @@ func (c *Core) vanished(from string, keys, rest []Key) {
 	}
 }
 
+// dropLost gives up what members named that are down now and cannot be asked for it: if it was committed, enough others have it.
+func (c *Core) dropLost(f *session) {
+	lost := map[string][]Key{}
+	for _, s := range f.wants {
+		if s.want == nil {
+			continue
+		}
+		for _, id := range s.want.from {
+			if m, ok := c.view.v.Member(id); !ok || m.Down {
+				lost[id] = append(lost[id], s.id)
+			}
+		}
+	}
+	for _, id := range sortedKeys(lost) {
+		c.vanished(id, lost[id], nil)
+	}
+}
+
 // checkSession looks whether all that a session needs has been answered, and reports it until the placement shows it.
 func (c *Core) checkSession(f *session) {
 	switch {
-	case !f.on || len(f.wants) > 0:
+	case !f.on || !f.done && len(f.wants) > 0: // what is named later is extra
 		return
 	case f.mode == PullCopy:
 		c.checkCopied(f)

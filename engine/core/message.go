@@ -13,6 +13,7 @@ type Message struct {
 	Version  uint64 // sender's placement version
 	Sent     Time   // on the sender's clock, which a restart does not set back; the shell's, 0 here
 	Body     Body
+	came     Time // not 0: since when it waits for a placement
 }
 
 // Body is one of the message kinds below.

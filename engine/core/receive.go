@@ -19,6 +19,7 @@ func (c *Core) receive(m Message) {
 		c.wantNewer(m.From, m.Version)
 		if !isAnswer(m.Body) {
 			if len(c.parked) < maxParked {
+				m.came = max(c.now, 1)
 				c.parked = append(c.parked, m)
 			}
 			return

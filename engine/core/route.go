@@ -103,17 +103,24 @@ func (c *Core) nobody(k Key, p *placed) string {
 	return fmt.Sprintf("no member of %v is up and complete", p.s)
 }
 
-// age is how long ago a request was first made, that was so old when it came. One that is made for the first time has none,
-// unless it has waited for long: its caller may have had it repeated elsewhere since then.
-func age(id string, tried time.Duration, came, now Time) time.Duration {
-	waited := time.Duration(now - came)
-	if tried <= 0 && (id == "" || waited <= freshWaiting) {
+// tried is how long ago a request was first made that is sent now: its caller may say that it sends it again.
+func (p *call) tried(now Time) time.Duration {
+	if p.Tried <= 0 {
 		return 0
 	}
-	return tried + waited
+	return p.Tried + time.Duration(now-p.came)
 }
 
-func (p *call) tried(now Time) time.Duration { return age(p.RequestID, p.Tried, p.came, now) }
+// age is how long ago a request was first made. One that is made for the first time has none, unless it has waited for long
+// before the activation was there that runs it: its caller may have had it repeated elsewhere since then, and what is
+// committed elsewhere after that fences this activation.
+func (h *held) age(opened, now Time) time.Duration {
+	waited := time.Duration(now - h.came)
+	if h.tried <= 0 && (h.reqID == "" || min(waited, time.Duration(opened-h.came)) <= freshWaiting) {
+		return 0
+	}
+	return h.tried + waited
+}
 
 // recall makes the answer to the last attempt nothing: a redirect that comes twice must not send the message out again
 // while the owner has it.
@@ -138,7 +145,7 @@ func (c *Core) ask(m Message, b *Ask) {
 	s := c.slot(b.Key)
 	defer c.slots.release(s)
 	pl := c.place(s)
-	h := &held{origin: m.From, id: b.ID, key: b.Key, method: b.Method, body: b.Data, reqID: b.RequestID, tried: b.Tried, came: c.now, path: b.Path, local: b.ReadLocal, until: b.Deadline}
+	h := &held{origin: m.From, id: b.ID, key: b.Key, method: b.Method, body: b.Data, reqID: b.RequestID, tried: b.Tried, came: cmp.Or(m.came, c.now), path: b.Path, local: b.ReadLocal, until: b.Deadline}
 	if pl.owner != c.cfg.Self {
 		if m.Version < c.view.v.Version {
 			c.pushView(m.From)

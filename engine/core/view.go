@@ -204,7 +204,19 @@ type arc struct {
 
 // sameOwners says whether the owners of all keys are those of the view before.
 func (vr *viewRings) sameOwners(old *viewRings) bool {
+	if vr.pins() && (vr.next != old.next || vr.target != old.target) { // pinned keys are on their member while it is on any of the rings
+		return false
+	}
 	return !vr.jump && vr.sameRuns && vr.base == old.base && maps.Equal(vr.v.Replicas, old.v.Replicas) && slices.Equal(vr.v.Members, old.v.Members)
+}
+
+func (vr *viewRings) pins() bool {
+	for _, n := range vr.v.Replicas {
+		if n == Pinned {
+			return true
+		}
+	}
+	return false
 }
 
 // sameQuorums says whether the sets that count and the fences of all keys are so too.

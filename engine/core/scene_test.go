@@ -1,0 +1,189 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"chainmail/ring"
+)
+
+// scene is some cores whose messages arrive at once, in order.
+type scene struct {
+	cores map[string]*Core
+	ids   []string
+	dead  map[string]bool
+	drop  func(Message) bool        // of the messages that it says arrive not, or not now
+	on    func(id string, x Effect) // every effect
+	queue []Message
+}
+
+// newScene starts members a, b, ...; saved gives what each has on its disk.
+func newScene(many int, saved func(id string) *Saved) *scene {
+	s := &scene{cores: map[string]*Core{}, dead: map[string]bool{}, drop: func(Message) bool { return false }, on: func(string, Effect) {}}
+	for i := range many {
+		id := string(rune('a' + i))
+		s.ids = append(s.ids, id)
+		s.cores[id] = New(Config{Self: id, Incarnation: uint64(i + 1), Boot: 2, Durable: true}, 0, saved(id))
+	}
+	return s
+}
+
+// view is a placement of the scene's members.
+func (s *scene) view(revision, version, began uint64, stage Stage, base, next string, down string, replicas map[string]int) *View {
+	v := &View{Revision: revision, Version: version, Step: version, Began: began, Stage: stage, Ring: ring.Params{Hash: ring.HashV1, VNodes: 8}, Replicas: replicas}
+	of := func(ids string) (out []ring.Member) {
+		for _, id := range ids {
+			out = append(out, ring.Member{ID: string(id), Weight: 1})
+		}
+		return out
+	}
+	v.Base, v.Next, v.Target = of(base), of(next), of(next)
+	for i, id := range s.ids {
+		v.Members = append(v.Members, MemberInfo{ID: id, Incarnation: uint64(i + 1), Down: id == down})
+	}
+	return v
+}
+
+func (s *scene) step(id string, now Time, in Input) {
+	if s.dead[id] {
+		return
+	}
+	for _, x := range s.cores[id].Step(now, in, nil) {
+		if m, ok := x.(*Send); ok {
+			s.queue = append(s.queue, m.Msg)
+		}
+		s.on(id, x)
+	}
+}
+
+// run ticks until then; at gives placements to all members that live.
+func (s *scene) run(until Time, at map[Time]*View) {
+	for now := Time(0); now < until; now += 20 * ms {
+		for _, id := range s.ids {
+			if v := at[now]; v != nil {
+				s.step(id, now, &ViewChanged{v})
+			}
+			s.step(id, now, &Tick{})
+		}
+		for len(s.queue) > 0 {
+			m := s.queue[0]
+			s.queue = s.queue[1:]
+			if s.cores[m.To] != nil && !s.drop(m) {
+				s.step(m.To, now, &Recv{m})
+			}
+		}
+	}
+}
+
+// aheadAtC has a commit of 200 keys that c alone has taken.
+func aheadAtC(id string) *Saved {
+	saved := &Saved{}
+	for k := range 200 {
+		e := Epoch{Version: 5, Number: 1 << bootBits, Member: "c"}
+		st := Stamp{e, 1}
+		if id == "c" {
+			st.Seq = 2
+		}
+		if id != "d" {
+			saved.Records = append(saved.Records, Record{Key: Key{"t", fmt.Sprint("k", k)}, Meta: CopyMeta{e, st}, Pages: []Page{{Name: "p", Stamp: st, Sum: PageSum("p", nil)}}})
+		}
+	}
+	return saved
+}
+
+// TestSourceDies has a source name newer copies than the others and die before it gives them. The receiver goes on without.
+func TestSourceDies(t *testing.T) {
+	for stage, want := range map[Stage]Reported{Copy: ReportCopied, Switch: ReportFilled} {
+		s := newScene(4, aheadAtC)
+		reports := 0
+		s.on = func(id string, x Effect) {
+			if r, ok := x.(*Report); ok && id == "d" && r.What == want {
+				reports++
+			}
+		}
+		s.drop = func(m Message) bool {
+			_, sweeps := m.Body.(*Offer)
+			if _, asks := m.Body.(*Fetch); asks && m.To == "c" {
+				s.dead["c"] = true
+			}
+			return sweeps
+		}
+		r := map[string]int{"": 3}
+		s.run(20000*ms, map[Time]*View{0: s.view(1, 7, 6, stage, "abc", "abcd", "", r), 3000 * ms: s.view(2, 7, 6, stage, "abc", "abcd", "c", r)})
+		if !s.dead["c"] || reports == 0 || s.cores["d"].Stats().Wanted > 0 {
+			t.Errorf("%s: c died: %t; %d reports; %d keys are wanted", stage, s.dead["c"], reports, s.cores["d"].Stats().Wanted)
+		}
+	}
+}
+
+// TestReportsGoOn: what a source names after enough others have answered does not end the reports: the first one may be lost.
+func TestReportsGoOn(t *testing.T) {
+	s := newScene(4, aheadAtC)
+	reports := 0
+	var late []Message
+	s.on = func(id string, x Effect) {
+		if r, ok := x.(*Report); ok && id == "d" && r.What == ReportFilled {
+			if reports++; reports == 1 {
+				s.queue = append(s.queue, late...)
+			}
+		}
+	}
+	s.drop = func(m Message) bool {
+		_, sweeps := m.Body.(*Offer)
+		_, asks := m.Body.(*Fetch)
+		if reports == 0 && m.From == "c" && m.To == "d" {
+			late = append(late, m)
+			return true
+		}
+		return sweeps || asks && m.To == "c"
+	}
+	s.run(10000*ms, map[Time]*View{0: s.view(1, 7, 6, Switch, "abc", "abcd", "", map[string]int{"": 3})})
+	if len(late) == 0 || reports < 5 {
+		t.Errorf("%d messages came late; %d reports in 10 s", len(late), reports)
+	}
+}
+
+// TestPinnedEndsWithItsMember: a member whose joining is aborted ends the activations of what is pinned to it.
+func TestPinnedEndsWithItsMember(t *testing.T) {
+	s := newScene(4, func(string) *Saved { return nil })
+	ran, ended := false, false
+	s.on = func(id string, x Effect) {
+		switch x := x.(type) {
+		case *Execute:
+			ran = true
+			s.step(id, x.Now, &Executed{Activation: x.Activation, Seq: x.Seq, Changes: []Change{{Name: "v", Data: []byte("x")}}})
+		case *Ended:
+			ended = true
+		}
+	}
+	r := map[string]int{"": 3, "p": Pinned}
+	began := s.view(1, 5, 5, Copy, "abc", "abcd", "", r)
+	s.step("d", 0, &ViewChanged{began})
+	s.step("d", 0, &Call{ID: 1, Key: Key{"p", "k@d"}, Method: "add", Deadline: 5000 * ms})
+	s.run(20000*ms, map[Time]*View{0: began, 2000 * ms: s.view(2, 6, 0, Stable, "abc", "abc", "", r)})
+	if !ran || !ended || s.cores["d"].Stats().Activations > 0 {
+		t.Errorf("ran %t, ended %t, %d activations", ran, ended, s.cores["d"].Stats().Activations)
+	}
+}
+
+// TestWaitForPlacementAges: a request that had to wait for a placement is so old when it runs.
+func TestWaitForPlacementAges(t *testing.T) {
+	s := newScene(2, func(string) *Saved { return nil })
+	var tried []time.Duration
+	s.on = func(id string, x Effect) {
+		if x, ok := x.(*Execute); ok && x.RequestID == "r" {
+			tried = append(tried, x.Tried)
+		}
+	}
+	r := map[string]int{"": 1}
+	first := s.view(1, 5, 0, Stable, "a", "a", "", r)
+	s.step("a", 0, &ViewChanged{first})
+	s.step("a", 0, &Recv{Message{From: "b", To: "a", FromInc: 2, Version: 6, Body: &Ask{ID: 7, Key: Key{"x", "k"}, Method: "add", RequestID: "r", Deadline: 60000 * ms}}})
+	s.dead["b"] = true
+	s.run(22000*ms, map[Time]*View{0: first, 20000 * ms: s.view(2, 6, 0, Stable, "a", "a", "", r)})
+	if len(tried) != 1 || !slices.ContainsFunc(tried, func(d time.Duration) bool { return d > 19*time.Second }) {
+		t.Errorf("a request that waited 20 s runs with %v", tried)
+	}
+}
