@@ -220,23 +220,30 @@ func mayRetry(err error, again bool) bool {
 
 func (c *Client) once(ctx context.Context, method, base, path string, h http.Header, payload []byte, out any) error {
 	target := base + path
+	short := false // too little time is left for an answer
 	if d, ok := ctx.Deadline(); ok {
 		mark := "?"
 		if strings.Contains(path, "?") {
 			mark = "&"
 		}
 		left := time.Until(d)
+		short = left < answerTime
 		left -= min(answerTime, left/10) // so that the member's word comes before the deadline
 		target += mark + "timeout=" + max(left, time.Millisecond).String()
 	}
 	resp, err := c.send(ctx, method, base, target, h, payload)
+	var b []byte
+	if err == nil {
+		defer resp.Body.Close()
+		if b, err = io.ReadAll(resp.Body); err != nil {
+			err = sendError(method, base, err)
+		}
+	}
+	if p := (*Problem)(nil); errors.As(err, &p) && short {
+		p.Silent = false
+	}
 	if err != nil {
 		return err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return sendError(method, base, err)
 	}
 	if resp.StatusCode >= 300 {
 		p := &Problem{}
