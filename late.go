@@ -30,7 +30,7 @@ const (
 	clockDrift = 10000
 	// distanceEvery is how often the smallest distance is looked for anew: clocks are set, and stand still while a machine sleeps.
 	distanceEvery = core.Time(10 * time.Second)
-	// lateNoticed is what counts: less is the noise of busy machines, and no key forgets so fast.
+	// lateNoticed is what counts: less is the noise of busy machines. See core.Ask.Delayed for what follows.
 	lateNoticed = 100 * core.Time(time.Millisecond)
 
 	unknownDistance = core.Time(math.MaxInt64 / 2)

@@ -519,7 +519,9 @@ func (c *Core) raiseFloor(e Epoch) {
 // fetchWants fetches the states that the walk has shown to be missing once enough sources have passed the key: until
 // then the source that brings the pages may still do so.
 func (c *Core) fetchWants(f *session) {
-	c.dropLost(f)
+	if c.lostSource() {
+		c.dropLost(f)
+	}
 	keep := f.wants[:0]
 	ask := map[string][]Key{}
 	for _, s := range f.wants {
@@ -596,6 +598,23 @@ func (c *Core) vanished(from string, keys, rest []Key) {
 			*src = source{id: from, next: c.now + pullAgain}
 		}
 	}
+}
+
+// lostSource says whether some member that may have named copies is not there: wants are many, and looked through only then.
+func (c *Core) lostSource() bool {
+	for _, m := range c.view.v.Members {
+		if m.Down {
+			return true
+		}
+	}
+	for _, f := range []*session{&c.fill.step, &c.fill.refill} {
+		for id := range f.sources {
+			if _, ok := c.view.v.Member(id); !ok {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // dropLost gives up what members named that are down now and cannot be asked for it: if it was committed, enough others have it.

@@ -58,7 +58,7 @@ type Ask struct {
 }
 
 // freshOnWay and freshWaiting are how long a message that is sent for the first time may be on its way, and wait, without being
-// taken for a repeated one: no caller has it repeated so soon, and no key forgets so much meanwhile.
+// taken for a repeated one. Who has it repeated sooner than that, on a key that forgets it sooner still, is not covered.
 const (
 	freshOnWay   = 200 * time.Millisecond
 	freshWaiting = 500 * time.Millisecond
