@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,19 +19,27 @@ type steps struct{ N int }
 
 // A body that fails is run again after pauses that grow, and one that has returned is not; the mark is there until then.
 func TestBodyIsRunUntilItReturns(t *testing.T) {
+	var mu sync.Mutex
 	var began []time.Time
+	runs := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(began)
+	}
 	typ := actor.NewType("work", actor.Options[steps]{Run: func(ctx context.Context, self *actor.Self[steps]) error {
+		mu.Lock()
 		began = append(began, time.Now())
+		mu.Unlock()
 		if actor.Node(ctx) == nil || self.Node() == nil {
 			t.Error("a body has no node")
 		}
 		if err := self.Do(ctx, func(_ context.Context, s *steps) error { s.N++; return nil }); err != nil {
 			return err
 		}
-		if err := self.Do(ctx, func(_ context.Context, s *steps) error { s.N += 100; return errOwn }); !errors.Is(err, errOwn) && len(began) <= 5 { // who looks at it in the end wakes it again
+		if err := self.Do(ctx, func(_ context.Context, s *steps) error { s.N += 100; return errOwn }); !errors.Is(err, errOwn) && runs() <= 5 { // who looks at it in the end wakes it again
 			t.Errorf("what Do's function returned comes back as %v", err)
 		}
-		switch len(began) {
+		switch runs() {
 		case 1, 3:
 			return errOwn
 		case 2, 4:
@@ -46,13 +55,15 @@ func TestBodyIsRunUntilItReturns(t *testing.T) {
 			t.Error("a key with a body is not marked")
 		}
 		time.Sleep(time.Minute)
-		if on, pages := marked(t, c, "work", "w"); on || len(pages) != 1 || len(began) != 5 {
-			t.Errorf("a key whose body has returned: marked %t, pages %q, run %d times", on, pages, len(began))
+		if on, pages := marked(t, c, "work", "w"); on || len(pages) != 1 || runs() != 5 {
+			t.Errorf("a key whose body has returned: marked %t, pages %q, run %d times", on, pages, runs())
 		}
 		if n := must(look.Ask(ctx, c, "w", actor.None{})); n != 5 {
 			t.Errorf("%d steps, want 5", n)
 		}
 	})
+	mu.Lock()
+	defer mu.Unlock()
 	for i, want := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond} {
 		if d := began[i+1].Sub(began[i]); d != want {
 			t.Errorf("pause %d is %s, want %s", i, d, want)

@@ -125,15 +125,15 @@ func (s *Sim) invoke(h *host, o *op, limit time.Duration) {
 // that is under way and the next.
 const overdueLooks = 8
 
-// overdue looks at a call whose deadline and two ticks have passed. A process that pauses or whose disk is busy cannot
-// answer; it is looked at again.
+// overdue looks at a call whose deadline and two ticks have passed. A process that pauses, that has not had two ticks since
+// it paused, or whose disk is busy cannot answer; it is looked at again.
 func (s *Sim) overdue(h *host, id callID, looks int) {
 	o, open := s.calls[id]
 	if !open || h.run != id.run {
 		return
 	}
 	switch {
-	case s.now < h.awake || len(h.queue) > 0 || timeLeft(s.now, h.synced) > s.o.Disk.Fsync:
+	case s.now <= h.awake.Add(2*tickEvery) || len(h.queue) > 0 || timeLeft(s.now, h.synced) > s.o.Disk.Fsync:
 		looks = 0
 	case !h.syncing || looks >= overdueLooks:
 		s.fail("call #%d of %s at %s was not answered by its deadline", o.id, o.key, h.id)
