@@ -224,7 +224,7 @@ func (c *Core) reviewStep() {
 
 // restart begins another walk: for what changed since the last complete one.
 func (s *source) restart() {
-	*s = source{id: s.id, gave: s.gave, passes: s.passes, since: s.since, run: s.run}
+	*s = source{id: s.id, gave: s.gave, passes: s.passes, since: s.since, run: s.run, sent: s.sent}
 }
 
 // discardGained forgets what is left here of keys that this member is going to hold: it was not kept up to date.
@@ -323,8 +323,12 @@ func (c *Core) askSources(f *session) {
 			busy++
 		}
 	}
-	// Those that have been read less often come first: one that gives much would take all streams.
-	slices.SortStableFunc(ids, func(a, b string) int { return cmp.Compare(f.sources[a].passes, f.sources[b].passes) })
+	// Those that have been read less often come first: one that gives much would take all streams. Of these it is the turn of
+	// the one that was asked longest ago: those that have nothing to give now would keep the others from being asked.
+	slices.SortStableFunc(ids, func(a, b string) int {
+		x, y := f.sources[a], f.sources[b]
+		return cmp.Or(cmp.Compare(x.passes, y.passes), cmp.Compare(x.sent, y.sent))
+	})
 	for _, id := range ids {
 		src := f.sources[id]
 		if busy >= limit || !c.credit() {

@@ -63,6 +63,7 @@ type Explanation struct {
 	Pages       int
 	Filled      bool   // this member counts for the key
 	Activation  string // "" none, else its state: releasing, preparing, active
+	Epoch       Epoch  // of the activation, zero until it prepares
 	Waiting     int    // messages in its mailbox
 	Why         string // what it waits for, "" for nothing
 }
@@ -84,7 +85,7 @@ func (c *Core) Explain(k Key) Explanation {
 	case p.owner == "":
 		e.Why = "no member of " + strings.Join(p.s, ", ") + " is up and complete"
 	case s.act != nil:
-		e.Activation, e.Waiting = s.act.state.String(), len(s.act.mailbox)
+		e.Activation, e.Epoch, e.Waiting = s.act.state.String(), s.act.epoch, len(s.act.mailbox)
 		if s.act.state != active || s.act.round != nil {
 			e.Why = s.act.why(c)
 		}

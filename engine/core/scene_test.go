@@ -118,6 +118,28 @@ func TestSourceDies(t *testing.T) {
 	}
 }
 
+// TestSourcesTakeTurns: with one stream, sources that have nothing to give now do not keep the others from being asked.
+func TestSourcesTakeTurns(t *testing.T) {
+	s := newScene(6, aheadAtC)
+	reports := 0
+	s.on = func(id string, x Effect) {
+		if r, ok := x.(*Report); ok && id == "f" && r.What == ReportFilled {
+			reports++
+		}
+	}
+	s.drop = func(m Message) bool {
+		_, filled := m.Body.(*Pulled)
+		return filled && (m.To == "a" || m.To == "b")
+	}
+	v := s.view(1, 7, 6, Switch, "abcde", "abcdef", "", map[string]int{"": 5})
+	v.Streams = 1
+	v.Members[0].Refilling, v.Members[1].Refilling = true, true
+	s.run(10000*ms, map[Time]*View{0: v})
+	if reports == 0 {
+		t.Errorf("with two of five sources that refill, f waits for %s", s.cores["f"].fill.step.missing())
+	}
+}
+
 // TestReportsGoOn: what a source names after enough others have answered does not end the reports: the first one may be lost.
 func TestReportsGoOn(t *testing.T) {
 	s := newScene(4, aheadAtC)

@@ -134,6 +134,35 @@ func (c *checks) held(h *history) {
 	}
 }
 
+// opened takes the epoch of an activation that runs a message: from then on none below it may be promised or committed.
+func (c *checks) opened(h *host, k core.Key) {
+	if hist := c.keys[k]; hist != nil {
+		if e := h.core.Explain(k).Epoch; hist.epoch.Less(e) {
+			hist.epoch = e
+			c.promised(hist)
+		}
+	}
+}
+
+// promised checks that no epoch below one that was at work can come by a quorum: of the key's set at the newest placement
+// fewer members that count have promised less than a filling receiver has to ask.
+func (c *checks) promised(h *history) {
+	l := &c.s.log
+	if c.s.o.Trouble.Loss || h.epoch.IsZero() {
+		return
+	}
+	set := l.set(h.key)
+	var lack []string
+	for _, id := range set {
+		if d := c.s.host(id).disk; !l.lacks(id) && d.records[h.key].Meta.Promised.Less(h.epoch) && d.floor().Less(h.epoch) {
+			lack = append(lack, id)
+		}
+	}
+	if len(lack) >= core.R(len(set)) {
+		c.s.fail("%s of %s was at work, and %v of %v count without having promised it at %s", h.epoch, h.key, lack, set, l.p.String())
+	}
+}
+
 // mustHold is what a member has to hold of a key before it counts for it, at a version or a later one: what it says by an
 // older view counts for nothing.
 type mustHold struct {
@@ -361,6 +390,7 @@ func (c *checks) placed(old, p *membership.Placement) {
 	if p.Version != old.Version || !slices.Equal(p.Base, old.Base) {
 		for _, h := range c.order {
 			c.held(h)
+			c.promised(h)
 		}
 	}
 }

@@ -19,6 +19,7 @@ type history struct {
 
 	newest  core.Stamp // of all that was answered: what must never be lost
 	purged  core.Stamp // of the newest delete that was forgotten: what is older may be too
+	epoch   core.Epoch // the highest whose activation has run a message: none below it may be at work again
 	unknown int        // writes with an unknown outcome
 
 	longest string          // observed and answered, of a list that grows

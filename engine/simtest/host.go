@@ -187,6 +187,7 @@ func (h *host) do(e core.Effect) {
 		s.replied(h, e)
 	case *core.Execute:
 		s.checks.runs(h, e)
+		s.checks.opened(h, e.Key)
 		done := execute(e, s.o.Load.Window)
 		check := s.checks.state(e)
 		h.later(s.between(0, s.o.Load.Handler), func() {
