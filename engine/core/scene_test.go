@@ -17,6 +17,7 @@ type scene struct {
 	drop  func(Message) bool        // of the messages that it says arrive not, or not now
 	on    func(id string, x Effect) // every effect
 	queue []Message
+	now   Time
 }
 
 // newScene starts members a, b, ...; saved gives what each has on its disk.
@@ -41,7 +42,11 @@ func (s *scene) view(revision, version, began uint64, stage Stage, base, next st
 	}
 	v.Base, v.Next, v.Target = of(base), of(next), of(next)
 	for i, id := range s.ids {
-		v.Members = append(v.Members, MemberInfo{ID: id, Incarnation: uint64(i + 1), Down: id == down})
+		m := MemberInfo{ID: id, Incarnation: uint64(i + 1), Down: id == down}
+		if m.Down {
+			m.Marked = revision
+		}
+		v.Members = append(v.Members, m)
 	}
 	return v
 }
@@ -61,6 +66,7 @@ func (s *scene) step(id string, now Time, in Input) {
 // run ticks until then; at gives placements to all members that live.
 func (s *scene) run(until Time, at map[Time]*View) {
 	for now := Time(0); now < until; now += 20 * ms {
+		s.now = now
 		for _, id := range s.ids {
 			if v := at[now]; v != nil {
 				s.step(id, now, &ViewChanged{v})

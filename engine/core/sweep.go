@@ -35,6 +35,7 @@ type sweepState struct {
 	back    map[string]bool        // members that were down and are not: they may have missed commits
 	resumed bool                   // this run began with copies: what the run before still owed others of its keys is offered
 	gone    map[string]bool        // members that went down: what they committed last may be at a minority of those left
+	queue   []Key                  // marked keys that the walk has come by and that have to run here
 	starts  int                    // activations that were started in this wave and have not committed yet
 	wave    uint64                 // begins anew when they take too long
 	started Time                   // when the last one of them was
@@ -65,7 +66,7 @@ func (s *sweepState) init() {
 }
 
 func (s *sweepState) restart() {
-	s.bucket, s.again, s.orphans, s.skipped = 0, 0, 0, false
+	s.bucket, s.again, s.orphans, s.skipped, s.queue = 0, 0, 0, false, s.queue[:0]
 }
 
 // tickSweep does a bounded piece of the walk.
@@ -83,30 +84,17 @@ func (c *Core) tickSweep() {
 				clear(w.gone)
 			}
 		}
-		if c.now >= w.again || w.skipped && len(w.open) <= offersOpen/2 && c.held < c.cfg.Limits.Held {
+		if c.now >= w.again || w.skipped && len(w.open) <= offersOpen/2 {
 			w.restart()
 		}
 	}
-	w.adapt(c.now)
-	if w.starts >= w.allowed && c.now-w.started >= startsWait {
-		w.starts = 0
-		w.wave++
-	}
-	for seen := 0; w.bucket < 1<<bucketBits && seen < sweepSlots && w.starts < w.allowed; {
-		orphans, full := w.orphans, false
+	for seen := 0; w.bucket < 1<<bucketBits && seen < sweepSlots; w.bucket++ {
 		for _, s := range slices.Clone(c.slots.bucket(w.bucket)) {
 			seen++
 			c.sweepSlot(s)
-			if full = w.starts >= w.allowed; full {
-				break
-			}
-		}
-		if full {
-			w.orphans = orphans // the bucket is walked once more
-		} else {
-			w.bucket++
 		}
 	}
+	c.startQueued()
 	c.reoffer()
 	c.flushOffers()
 }
@@ -121,18 +109,18 @@ func (s *sweepState) adapt(now Time) {
 	s.ticked = now
 }
 
-// returned notes who came back between two views, or has filled what it lost. What they missed is offered to them in the
-// walk that follows. It notes who was lost, too: see bequeaths.
+// returned notes who was lost since the view before, by its marks or in a view between that was not seen here, and who is
+// back or has filled what it lost. What these missed is offered to them in the walk that follows; for those see bequeaths.
 func (c *Core) returned(old, v *View) {
 	for _, m := range v.Members {
 		o, ok := old.Member(m.ID)
-		if !ok || m.ID == c.cfg.Self {
+		if !ok || m.ID == c.cfg.Self || m.Marked == o.Marked {
 			continue
 		}
-		if o.Down && !m.Down || o.Refilling && !m.Refilling {
+		if !m.Down && !m.Refilling {
 			c.sweep.back[m.ID] = true
 		}
-		if m.Down && !o.Down || m.Refilling && !o.Refilling {
+		if m.Down || m.Refilling || !o.Down && !o.Refilling {
 			c.sweep.gone[m.ID] = true
 		}
 	}
@@ -163,12 +151,14 @@ func (c *Core) repairs(p *placed) bool {
 	return back && cmpOr(stayed, first) == c.cfg.Self
 }
 
-// startRepair offers a copy to the other members of S.
+// startRepair offers a copy to the other members of S. It takes the place of an offer that says less.
 func (c *Core) startRepair(s *slot) {
-	if s.offer != nil || s.stamp.IsZero() {
+	o, fence := s.offer, c.place(s).fence
+	lost := func(id string) bool { return c.sweep.back[id] || c.sweep.gone[id] } // perhaps with what it said that it holds
+	if s.stamp.IsZero() || o != nil && (o.purge || o.stamp == s.stamp && o.fence == fence && !slices.ContainsFunc(o.acked, lost)) {
 		return
 	}
-	s.offer = &offer{stamp: s.stamp, since: c.now, repair: true, fence: c.place(s).fence}
+	s.offer = &offer{stamp: s.stamp, since: c.now, repair: true, fence: fence}
 	c.sweep.open[s.id] = s
 	c.sendOffer(s)
 }
@@ -216,16 +206,36 @@ func (c *Core) sweepOwned(s *slot, p *placed) {
 		if c.sweep.resumed || c.sweep.gone[s.stamp.Epoch.Member] {
 			c.sweepRepair(s)
 		}
-	case c.held >= c.cfg.Limits.Held:
-		c.sweep.skipped = true
 	case !c.quorum(p, W, c.mayAnswer): // it could not begin; the walk after the next placement looks again
 	default:
+		c.sweep.queue = append(c.sweep.queue, s.id)
+	}
+}
+
+// startQueued starts what the walk has queued, as far as the allowance goes and other messages leave room.
+func (c *Core) startQueued() {
+	w := &c.sweep
+	w.adapt(c.now)
+	if w.starts >= w.allowed && c.now-w.started >= startsWait {
+		w.starts = 0
+		w.wave++
+	}
+	n := 0
+	for ; n < len(w.queue) && w.starts < w.allowed && c.held < c.cfg.Limits.Held; n++ {
+		s := c.slots.find(w.queue[n])
+		if s == nil || s.act != nil || c.drained {
+			continue
+		}
+		if _, marked := s.page(ActivePage); !marked || c.place(s).owner != c.cfg.Self {
+			continue
+		}
 		c.activate(s)
-		s.act.wave = c.sweep.wave
-		c.sweep.starts++
-		c.sweep.started = c.now
+		s.act.wave = w.wave
+		w.starts++
+		w.started = c.now
 		c.tell(s.act, TouchMethod)
 	}
+	w.queue = w.queue[n:]
 }
 
 // mayAnswer says whether a member is there and has its memory, for all that the placement says.

@@ -269,7 +269,7 @@ func (c *coder) view(v *core.View) {
 	c.set(&v.Base)
 	c.set(&v.Next)
 	c.set(&v.Target)
-	n := c.size(len(v.Members), 12)
+	n := c.size(len(v.Members), 20)
 	if c.dec && n > 0 {
 		v.Members = make([]core.MemberInfo, min(n, maxSet))
 	}
@@ -280,6 +280,7 @@ func (c *coder) view(v *core.View) {
 		c.str(&m.Address, maxName)
 		c.flag(&m.Down)
 		c.flag(&m.Refilling)
+		c.u64(&m.Marked)
 	}
 	c.u8(&v.Ring.Hash)
 	c.num(&v.Ring.VNodes, maxCount)

@@ -27,7 +27,7 @@ func samples() []core.Message {
 	pages := []core.Page{{Name: "a", Stamp: st, Sum: core.PageSum("a", []byte("xy")), Data: []byte("xy")}, {Name: "b", Stamp: old, Sum: 1}}
 	entries := []core.Entry{{Key: k, Meta: core.CopyMeta{Promised: e, Stamp: st}, Has: true, Pages: pages}, {Key: core.Key{Type: "kv", Name: "z"}, Meta: core.CopyMeta{Promised: e}}}
 	view := &core.View{Revision: 9, Version: 7, Step: 7, Began: 6, Stage: core.Switch, Base: []ring.Member{{ID: "m1", Zone: "z", Weight: 2}}, Next: []ring.Member{{ID: "m1", Zone: "z", Weight: 2}, {ID: "m2", Weight: 1}},
-		Target: []ring.Member{{ID: "m2", Weight: 1}}, Members: []core.MemberInfo{{ID: "m1", Incarnation: 77, Address: "h:1", Down: true}, {ID: "m2", Incarnation: 78, Address: "h:2", Refilling: true}},
+		Target: []ring.Member{{ID: "m2", Weight: 1}}, Members: []core.MemberInfo{{ID: "m1", Incarnation: 77, Address: "h:1", Down: true, Marked: 31}, {ID: "m2", Incarnation: 78, Address: "h:2", Refilling: true}},
 		Ring: ring.Params{Hash: 1, VNodes: 256}, Replicas: map[string]int{"": 3, "kv": 2, "pin": core.Pinned}, Lost: 3, Rate: 1 << 20, Streams: 4}
 	bodies := []core.Body{
 		&core.Ask{ID: 3, Key: k, Method: "put", Data: []byte("v"), RequestID: "r", Path: []core.Key{{Type: "t", Name: "first"}, k}, ReadLocal: true, Deadline: 2_000_000},
