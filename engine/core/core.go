@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"hash/crc32"
 	"slices"
 	"time"
@@ -19,6 +20,9 @@ type Config struct {
 	Durable bool
 	Types   map[string]TypeConfig
 	Limits  Limits
+	// PurgeAfter is how long a delete is remembered at least; 0: longer than RepeatMost, so that a request from before it that
+	// is repeated finds that the key was used.
+	PurgeAfter time.Duration
 }
 
 // TypeConfig is what the engine knows of an actor type.
@@ -106,6 +110,7 @@ type pushMark struct {
 // New makes a Core. It does nothing for others until a view lists its incarnation.
 func New(cfg Config, now Time, saved *Saved) *Core {
 	cfg.Limits = cfg.Limits.withDefaults()
+	cfg.PurgeAfter = cmp.Or(cfg.PurgeAfter, purgeAfter)
 	c := &Core{
 		cfg: cfg, now: now, run: runOf(cfg.Incarnation, cfg.Boot),
 		acts: map[uint64]*activation{}, byOp: map[uint64]*activation{}, calls: map[uint64]*call{}, asks: map[uint64]*call{},

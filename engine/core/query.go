@@ -30,7 +30,7 @@ type Stats struct {
 func (c *Core) Stats() Stats {
 	s := Stats{
 		Copies: c.slots.copies, Activations: len(c.acts), Calls: len(c.calls), Held: c.held, HeldBytes: c.heldB,
-		Orphans: c.sweep.left, HandingOver: len(c.sweep.open), Wanted: len(c.fill.step.wants) + len(c.fill.refill.wants),
+		Orphans: c.sweep.left, HandingOver: len(c.sweep.open) + len(c.sweep.offers), Wanted: len(c.fill.step.wants) + len(c.fill.refill.wants),
 	}
 	s.Taken = c.fill.taken
 	if c.view != nil {

@@ -1,6 +1,9 @@
 package core
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 const (
 	sweepSlots = 4096 // copies looked at in one tick
@@ -17,28 +20,27 @@ const (
 	offerBytes   = 256 << 10
 	offerAgain   = 500 * ms
 	offersOpen   = 1024 // copies being handed over at once
-	// purgeAfter is how long a delete is remembered at least: longer than RepeatMost, so that a request from before it that
-	// is repeated finds that the key was used.
-	purgeAfter = 15000 * ms
+	purgeAfter   = RepeatMost + 3*time.Second
 )
 
 // sweepState walks the copies after a placement change and now and then: it reactivates what is marked, hands over and
-// drops what this member need not hold, and purges deletes.
+// drops what this member need not hold, repairs what others may have missed, and purges deletes. The walk finds what is due;
+// what has to wait for its turn is looked at again then.
 type sweepState struct {
 	bucket  int // next bucket; beyond the last one: the walk is over
 	again   Time
-	orphans int  // found in the walk so far
-	left    int  // orphans of the last complete walk
-	skipped bool // the walk passed copies that could not be offered or started yet: another follows as soon as there is room
+	orphans int   // found in the walk so far
+	left    int   // orphans of the last complete walk
+	starts  []Key // that have to run here
+	offers  []Key // to be offered to others
 	open    map[Key]*slot
 	out     map[string]*offerBatch // to be sent, by member
 	back    map[string]bool        // members that were down and are not: they may have missed commits
 	resumed bool                   // this run began with copies: what the run before still owed others of its keys is offered
 	gone    map[string]bool        // members that went down: what they committed last may be at a minority of those left
-	queue   []Key                  // marked keys that the walk has come by and that have to run here
-	starts  int                    // activations that were started in this wave and have not committed yet
+	started int                    // activations that were started in this wave and have not committed yet
 	wave    uint64                 // begins anew when they take too long
-	started Time                   // when the last one of them was
+	last    Time                   // when the last one of them was
 	allowed int                    // how many there may be now, fewestStarts to sweepStarts
 	ticked  Time
 }
@@ -66,10 +68,10 @@ func (s *sweepState) init() {
 }
 
 func (s *sweepState) restart() {
-	s.bucket, s.again, s.orphans, s.skipped, s.queue = 0, 0, 0, false, s.queue[:0]
+	s.bucket, s.again, s.orphans, s.starts, s.offers = 0, 0, 0, s.starts[:0], s.offers[:0]
 }
 
-// tickSweep does a bounded piece of the walk.
+// tickSweep does a bounded piece of the walk and of what waits for its turn.
 func (c *Core) tickSweep() {
 	w := &c.sweep
 	if c.view == nil || !c.registered() {
@@ -78,14 +80,14 @@ func (c *Core) tickSweep() {
 	if w.bucket >= 1<<bucketBits {
 		if w.again == 0 {
 			w.left, w.again = w.orphans, c.now+sweepAgain
-			if !w.skipped {
-				clear(w.back)
-				w.resumed = false
-				clear(w.gone)
-			}
 		}
-		if c.now >= w.again || w.skipped && len(w.open) <= offersOpen/2 {
-			w.restart()
+		if len(w.offers) == 0 {
+			clear(w.back)
+			clear(w.gone)
+			w.resumed = false
+			if len(w.starts) == 0 && (c.now >= w.again || w.left > 0 && len(w.open) == 0) {
+				w.restart()
+			}
 		}
 	}
 	for seen := 0; w.bucket < 1<<bucketBits && seen < sweepSlots; w.bucket++ {
@@ -94,9 +96,67 @@ func (c *Core) tickSweep() {
 			c.sweepSlot(s)
 		}
 	}
-	c.startQueued()
+	c.startNext()
+	c.offerNext()
 	c.reoffer()
 	c.flushOffers()
+}
+
+// sweepSlot looks at one copy.
+func (c *Core) sweepSlot(s *slot) {
+	if !c.place(s).stays {
+		c.sweep.orphans++
+	}
+	switch c.due(s) {
+	case dueDrop:
+		c.drop(s)
+	case dueStart:
+		c.sweep.starts = append(c.sweep.starts, s.id)
+	case dueHandOver, dueRepair, duePurge:
+		c.sweep.offers = append(c.sweep.offers, s.id)
+	}
+}
+
+// startNext starts what the walk has found, as far as the allowance goes and other messages leave room.
+func (c *Core) startNext() {
+	w := &c.sweep
+	w.adapt(c.now)
+	if w.started >= w.allowed && c.now-w.last >= startsWait {
+		w.started = 0
+		w.wave++
+	}
+	n := 0
+	for ; n < len(w.starts) && w.started < w.allowed && c.held < c.cfg.Limits.Held; n++ {
+		if s := c.slots.find(w.starts[n]); s != nil && c.due(s) == dueStart {
+			c.activate(s)
+			s.act.wave = w.wave
+			w.started++
+			w.last = c.now
+			c.tell(s.act, TouchMethod)
+		}
+	}
+	w.starts = w.starts[n:]
+}
+
+// offerNext offers what the walk has found, as long as not too much is open.
+func (c *Core) offerNext() {
+	w := &c.sweep
+	n := 0
+	for ; n < len(w.offers) && len(w.open) < offersOpen; n++ {
+		s := c.slots.find(w.offers[n])
+		if s == nil {
+			continue
+		}
+		switch c.due(s) {
+		case dueRepair:
+			c.startRepair(s)
+		case dueHandOver:
+			c.startOffer(s, false)
+		case duePurge:
+			c.startOffer(s, true)
+		}
+	}
+	w.offers = w.offers[n:]
 }
 
 // adapt sets how many activations may be under way.
@@ -163,79 +223,54 @@ func (c *Core) startRepair(s *slot) {
 	c.sendOffer(s)
 }
 
-// sweepRepair is startRepair as long as there is room.
-func (c *Core) sweepRepair(s *slot) {
-	if len(c.sweep.open) < offersOpen {
-		c.startRepair(s)
-	} else {
-		c.sweep.skipped = true
-	}
-}
+// due is what the sweep has to do with a copy.
+type due uint8
 
-// sweepSlot looks at one copy.
-func (c *Core) sweepSlot(s *slot) {
+const (
+	dueNothing due = iota
+	dueDrop
+	dueHandOver
+	dueRepair
+	duePurge
+	dueStart
+)
+
+func (c *Core) due(s *slot) due {
 	p := c.place(s)
 	switch {
 	case !p.stays:
-		c.sweep.orphans++
 		if s.stamp.IsZero() || c.view.replicas(s.id.Type) == Pinned { // nobody takes a pinned copy over
-			c.drop(s)
-		} else {
-			c.startOffer(s, false)
+			return dueDrop
 		}
+		return dueHandOver
 	case len(c.sweep.back) > 0 && !s.stamp.IsZero() && c.repairs(p):
-		c.sweepRepair(s)
+		return dueRepair
 	case p.owner != c.cfg.Self && len(c.sweep.gone) > 0 && c.bequeaths(s, p):
-		c.sweepRepair(s)
+		return dueRepair
 	case p.owner != c.cfg.Self || s.act != nil:
+		return dueNothing
 	case s.deleted():
-		if c.now-s.gone >= purgeAfter && c.view.v.Stage == Stable && !c.anyRefilling(p.s) {
-			c.startOffer(s, true)
+		if c.now >= s.gone.Add(c.cfg.PurgeAfter) && c.view.v.Stage == Stable && !c.anyRefilling(p.s) {
+			return duePurge
 		}
-	default:
-		c.sweepOwned(s, p)
+		return dueNothing
 	}
+	return c.dueOwned(s, p)
 }
 
-// sweepOwned looks at a copy that this member owns and that nothing runs for.
-func (c *Core) sweepOwned(s *slot, p *placed) {
-	_, marked := s.page(ActivePage)
-	switch {
-	case !marked || c.drained:
+// dueOwned is due for a copy that this member owns and that nothing runs for.
+func (c *Core) dueOwned(s *slot, p *placed) due {
+	if _, marked := s.page(ActivePage); !marked || c.drained {
 		// What this run's predecessor owed to others, or the member that wrote last and was lost: it had a majority alone.
 		if c.sweep.resumed || c.sweep.gone[s.stamp.Epoch.Member] {
-			c.sweepRepair(s)
+			return dueRepair
 		}
-	case !c.quorum(p, W, c.mayAnswer): // it could not begin; the walk after the next placement looks again
-	default:
-		c.sweep.queue = append(c.sweep.queue, s.id)
+		return dueNothing
 	}
-}
-
-// startQueued starts what the walk has queued, as far as the allowance goes and other messages leave room.
-func (c *Core) startQueued() {
-	w := &c.sweep
-	w.adapt(c.now)
-	if w.starts >= w.allowed && c.now-w.started >= startsWait {
-		w.starts = 0
-		w.wave++
+	if !c.quorum(p, W, c.mayAnswer) { // it could not begin; the walk after the next placement looks again
+		return dueNothing
 	}
-	n := 0
-	for ; n < len(w.queue) && w.starts < w.allowed && c.held < c.cfg.Limits.Held; n++ {
-		s := c.slots.find(w.queue[n])
-		if s == nil || s.act != nil || c.drained {
-			continue
-		}
-		if _, marked := s.page(ActivePage); !marked || c.place(s).owner != c.cfg.Self {
-			continue
-		}
-		c.activate(s)
-		s.act.wave = w.wave
-		w.starts++
-		w.started = c.now
-		c.tell(s.act, TouchMethod)
-	}
-	w.queue = w.queue[n:]
+	return dueStart
 }
 
 // mayAnswer says whether a member is there and has its memory, for all that the placement says.
@@ -247,17 +282,13 @@ func (c *Core) mayAnswer(id string) bool {
 // begun notes that an activation that the walk has started needs no more of its allowance.
 func (c *Core) begun(a *activation) {
 	if a.wave == c.sweep.wave {
-		c.sweep.starts--
+		c.sweep.started--
 	}
 	a.wave = 0
 }
 
 func (c *Core) startOffer(s *slot, purge bool) {
 	if s.offer != nil {
-		return
-	}
-	if len(c.sweep.open) >= offersOpen {
-		c.sweep.skipped = true
 		return
 	}
 	s.offer = &offer{stamp: s.stamp, since: c.now, purge: purge, fence: c.place(s).fence}
@@ -365,8 +396,8 @@ func (c *Core) offered(m Message, b *Offer) {
 				a.Code = CodeNeedFull
 			default:
 				c.install(s, e.Meta.Stamp.Epoch, e.Meta.Stamp, e.Pages)
-				if _, marked := s.page(ActivePage); marked {
-					c.sweep.again = min(c.sweep.again, c.now) // the next walk starts it, if it is to run here
+				if c.due(s) == dueStart {
+					c.sweep.starts = append(c.sweep.starts, s.id)
 				}
 			}
 		}

@@ -52,7 +52,8 @@ func (l *oracle) apply(c membership.Command) membership.Result {
 			l.s.leaveBehind(l.s.host(p.Base[l.s.rand.IntN(len(p.Base))].ID))
 		}
 		if len(p.Base) > 0 && !l.s.calm && l.s.chance(l.blinds(&old)) {
-			l.s.blind(l.s.host(p.Base[l.s.rand.IntN(len(p.Base))].ID))
+			in := slices.Concat(p.Base, old.Base) // who has just left may not know it
+			l.s.blind(l.s.host(in[l.s.rand.IntN(len(in))].ID))
 		}
 		l.spread(v)
 	}
