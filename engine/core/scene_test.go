@@ -146,6 +146,44 @@ func TestSourcesTakeTurns(t *testing.T) {
 	}
 }
 
+// TestRefillBesideAChange: what a source has answered a member without memory does not count for the keys that the source
+// gains afterwards.
+func TestRefillBesideAChange(t *testing.T) {
+	r := map[string]int{"": 3}
+	before := (&scene{ids: []string{"a", "b", "c", "d"}}).view(1, 7, 0, Stable, "abcd", "abcd", "", r)
+	base, err := ring.New(before.Ring, before.Base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := Key{"t", "k"}
+	for i := 0; slices.Contains(base.Replicas(ring.KeyToken(ring.HashV1, key.Type, key.Name), 3), "b"); i++ {
+		key.Name = fmt.Sprint("k", i)
+	}
+	e := Epoch{Version: 5, Number: 1, Member: "d"}
+	s := newScene(4, func(id string) *Saved { // b takes the place of d, and has from it what a has missed
+		seq := map[string]uint64{"a": 1, "b": 2, "d": 2}[id]
+		if seq == 0 {
+			return nil
+		}
+		return &Saved{Records: []Record{{Key: key, Meta: CopyMeta{e, Stamp{e, seq}}, Pages: []Page{{Name: "p", Stamp: Stamp{e, seq}, Sum: PageSum("p", nil)}}}}}
+	})
+	s.drop = func(m Message) bool {
+		switch m.Body.(type) {
+		case *Offer, *Accept:
+			return true
+		case *Pulled, *Fetched:
+			return m.From == "d" && m.To == "c"
+		}
+		return false
+	}
+	after := s.view(2, 8, 0, Stable, "abc", "abc", "", r)
+	before.Members[2].Refilling, after.Members[2].Refilling = true, true
+	s.run(3000*ms, map[Time]*View{0: before, 1000 * ms: after})
+	if x := s.cores["c"].Explain(key); !x.Filled || x.Copy.Stamp.Seq != 2 {
+		t.Errorf("c counts for %s: %t, with %s; b has %s", key, x.Filled, x.Copy.Stamp, Stamp{e, 2})
+	}
+}
+
 // TestReportsGoOn: what a source names after enough others have answered does not end the reports: the first one may be lost.
 func TestReportsGoOn(t *testing.T) {
 	s := newScene(4, aheadAtC)

@@ -77,6 +77,9 @@ func (c *checks) all() []*history { return c.order }
 func (c *checks) made(o *op) {
 	h := c.keys[o.key]
 	o.least, o.floor = len(h.longest), h.newest
+	if o.writes() {
+		h.open++
+	}
 }
 
 // answered takes the answer to a call.

@@ -21,6 +21,7 @@ type history struct {
 	purged  core.Stamp // of the newest delete that was forgotten: what is older may be too
 	epoch   core.Epoch // the highest whose activation has run a message: none below it may be at work again
 	unknown int        // writes with an unknown outcome
+	open    int        // writes that are not answered
 
 	longest string          // observed and answered, of a list that grows
 	acked   map[uint32]bool // appends
@@ -32,7 +33,7 @@ type history struct {
 // happened at any later time.
 const (
 	maxOps     = 400
-	maxUnknown = 6
+	maxUnknown = 8
 	searchTime = 20 * time.Second // beyond it the history counts as wrong
 )
 
@@ -41,7 +42,7 @@ func newHistory(k core.Key) *history {
 }
 
 // full says that callers must turn to another key.
-func (h *history) full() bool { return !h.grows && (len(h.ops) >= maxOps || h.unknown >= maxUnknown) }
+func (h *history) full() bool { return !h.grows && (len(h.ops) >= maxOps || h.unknown+h.open >= maxUnknown) }
 
 // certainlyNot says that a call was answered as not run.
 func certainlyNot(c core.Code) bool {
@@ -54,8 +55,11 @@ func certainlyNot(c core.Code) bool {
 
 // answered takes an answer into the history and says what is wrong with it.
 func (h *history) answered(o *op, r core.Result, event int) error {
-	if o.writes() && r.Code == core.CodeUnknownOutcome {
-		h.unknown++
+	if o.writes() {
+		h.open--
+		if r.Code == core.CodeUnknownOutcome {
+			h.unknown++
+		}
 	}
 	if h.grows {
 		return h.grown(o, r)
