@@ -161,7 +161,7 @@ func (c *Core) Step(now Time, in Input, out []Effect) []Effect {
 	case *Executed:
 		c.executed(in)
 	case *ViewChanged:
-		c.adopt(in.View)
+		c.learn(in)
 	case *PeerLost:
 		c.peerLost(in.Member)
 	case *Drain:

@@ -331,6 +331,21 @@ func (c *Core) formerOwner(s *slot) string {
 	return ""
 }
 
+// learn takes a placement of the local log. Who leads the log tells the others: the log itself tells them with its next
+// message, which without other entries is some tenths of a second later.
+func (c *Core) learn(in *ViewChanged) {
+	old := c.gen
+	c.adopt(in.View)
+	if !in.Lead || c.gen == old {
+		return
+	}
+	for _, m := range c.view.v.Members {
+		if m.Incarnation != 0 && !m.Down {
+			c.pushView(m.ID)
+		}
+	}
+}
+
 // adopt takes a newer view and brings everything here in line with it.
 func (c *Core) adopt(v *View) {
 	if c.view != nil && v.Revision <= c.view.v.Revision {
