@@ -212,7 +212,11 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // PageSum is the checksum that a Page carries from its writer to every reader: CRC-32C over name and data.
 func PageSum(name string, data []byte) uint32 {
-	return crc32.Update(crc32.Checksum([]byte(name), castagnoli), castagnoli, data)
+	sum := ^uint32(0) // as crc32.Update does it, which takes no string
+	for i := range len(name) {
+		sum = castagnoli[byte(sum)^name[i]] ^ sum>>8
+	}
+	return crc32.Update(^sum, castagnoli, data)
 }
 
 // W is the number of members of a set of n that a write needs, R the smallest number that meets each such majority.
