@@ -4,8 +4,6 @@ import (
 	"hash/crc32"
 	"slices"
 	"time"
-
-	"chainmail/ring"
 )
 
 // Config is what a Core is made with.
@@ -94,6 +92,7 @@ type Core struct {
 	pushed  map[string]pushMark
 	timers  wheel
 	fill    fillState
+	gave    int // entries of the last answer to a Pull: the next one has about as many
 	sweep   sweepState
 	drained bool
 }
@@ -123,7 +122,7 @@ func New(cfg Config, now Time, saved *Saved) *Core {
 			c.loadMark(r)
 			continue
 		}
-		s := c.slots.get(r.Key, ring.KeyToken(ring.HashV1, r.Key.Type, r.Key.Name))
+		s := c.slot(r.Key)
 		s.promised, s.stamp, s.pages = r.Meta.Promised, r.Meta.Stamp, listOf(r.Pages)
 		c.touch(s)
 		c.sweep.resumed = true

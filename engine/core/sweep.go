@@ -40,6 +40,7 @@ type sweepState struct {
 	started Time                   // when the last one of them was
 	allowed int                    // how many there may be now, fewestStarts to sweepStarts
 	ticked  Time
+	walked  []keyed // the copies of a bucket, while it is walked
 }
 
 // offer is a copy that is being handed over.
@@ -92,15 +93,20 @@ func (c *Core) tickSweep() {
 		w.starts = 0
 		w.wave++
 	}
-	for seen := 0; w.bucket < 1<<bucketBits && seen < sweepSlots && w.starts < w.allowed; {
+	for seen := 0; w.bucket < 1<<bucketBits && seen < sweepSlots*passedShare && w.starts < w.allowed; {
 		orphans, full := w.orphans, false
-		for _, s := range slices.Clone(c.slots.bucket(w.bucket)) {
-			seen++
-			c.sweepSlot(s)
+		w.walked = append(w.walked[:0], c.slots.bucket(w.bucket)...)
+		for _, x := range w.walked {
+			if seen++; c.passed(c.placeOf(x)) {
+				continue
+			}
+			seen += passedShare
+			c.sweepSlot(x.slot)
 			if full = w.starts >= w.allowed; full {
 				break
 			}
 		}
+		clear(w.walked)
 		if full {
 			w.orphans = orphans // the bucket is walked once more
 		} else {
@@ -180,6 +186,11 @@ func (c *Core) sweepRepair(s *slot) {
 	} else {
 		c.sweep.skipped = true
 	}
+}
+
+// passed says whether there is nothing to do for copies of an arc, whatever they are: sweepSlot would find so.
+func (c *Core) passed(p *placed) bool {
+	return p.stays && p.owner != c.cfg.Self && len(c.sweep.back) == 0 && len(c.sweep.gone) == 0
 }
 
 // sweepSlot looks at one copy.

@@ -224,6 +224,12 @@ func (vr *viewRings) sameQuorums(old *viewRings) bool {
 	return vr.sameOwners(old) && vr.v.Stage != Switch && old.v.Stage != Switch
 }
 
+// sameSweep says whether a sweep would find nothing to do that it would not have found at the view before: what this member
+// need not hold, and what it owns, are the same. A join changes neither before its end.
+func (vr *viewRings) sameSweep(old *viewRings) bool {
+	return vr.sameOwners(old) && (vr.next == old.next && vr.target == old.target || old.next == old.base && old.target == old.base)
+}
+
 // place says where a slot's key is now.
 func (c *Core) place(s *slot) *placed {
 	if s.placedAt != c.gen {
@@ -235,6 +241,14 @@ func (c *Core) place(s *slot) *placed {
 		}
 	}
 	return s.placed
+}
+
+// placeOf is place, mostly without a look at the slot.
+func (c *Core) placeOf(x keyed) *placed {
+	if n := c.view.alike; n > 0 {
+		return c.placeToken(x.key, n)
+	}
+	return c.place(x.slot)
 }
 
 // Pinned in View.Replicas says that the keys of a type have one copy, on the member that they name: "key@member". Rings
@@ -392,7 +406,9 @@ func (c *Core) adopt(v *View) {
 		c.reviewActivations(c.byOp) // those with something under way
 	}
 	c.reviewCalls()
-	c.sweep.restart()
+	if old == nil || !vr.sameSweep(old) {
+		c.sweep.restart()
+	}
 	c.unpark()
 }
 
