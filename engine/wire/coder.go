@@ -37,6 +37,7 @@ type coder struct {
 	words []string
 	cut   bool // reading: b is not this message's own, what is kept of it is copied into pieces
 	pieces
+	read byte // nothing of interest: see about
 }
 
 var coders = sync.Pool{New: func() any { return new(coder) }}

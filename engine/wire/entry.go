@@ -268,17 +268,26 @@ type before struct {
 	pages []core.Page
 }
 
-// about is how many bytes entries take, or somewhat more.
-func about(es []core.Entry) int {
-	n := 0
+// about is how many bytes entries take, or somewhat more. It reads a byte of each string and of the data: most are in no cache,
+// and one after the other they would be waited for one by one.
+func about(es []core.Entry) (n int, read byte) {
 	for i := range es {
-		n += 32 + len(es[i].Key.Name)
+		if name := es[i].Key.Name; len(name) > 0 {
+			n += len(name)
+			read ^= name[0]
+		}
 		for j := range es[i].Pages {
 			p := &es[i].Pages[j]
+			if len(p.Name) > 0 {
+				read ^= p.Name[0]
+			}
+			if len(p.Data) > 0 {
+				read ^= p.Data[0]
+			}
 			n += 16 + len(p.Name) + len(p.Data)
 		}
 	}
-	return n
+	return n + 32*len(es), read
 }
 
 func (c *coder) entries(es *[]core.Entry) {
@@ -287,7 +296,9 @@ func (c *coder) entries(es *[]core.Entry) {
 		*es = make([]core.Entry, n)
 	}
 	if !c.dec {
-		c.b = slices.Grow(c.b, about(*es))
+		var room int
+		room, c.read = about(*es)
+		c.b = slices.Grow(c.b, room)
 	}
 	var last before
 	for i := 0; i < n && c.err == nil; i++ {
