@@ -80,15 +80,17 @@ func (n *Node) locate(change func(places map[string]string)) {
 // have just been listed must not be lost until this member's log lists them, too.
 func (n *Node) meet(v *core.View) {
 	places := *n.places.Load()
-	if slices.ContainsFunc(v.Members, func(m core.MemberInfo) bool { return places[m.ID] == "" }) {
-		n.locate(func(places map[string]string) {
-			for _, m := range v.Members {
-				if places[m.ID] == "" {
-					places[m.ID] = m.Address
-				}
-			}
-		})
+	unknown := func(m core.MemberInfo) bool { return m.Address != "" && places[m.ID] == "" }
+	if !slices.ContainsFunc(v.Members, unknown) {
+		return
 	}
+	n.locate(func(to map[string]string) {
+		for _, m := range v.Members {
+			if unknown(m) && to[m.ID] == "" {
+				to[m.ID] = m.Address
+			}
+		}
+	})
 }
 
 // ringDigest covers both rings of a placement.
