@@ -48,12 +48,11 @@ func (n *Node) place(last, p *membership.Placement) {
 	if !n.bind(p.ClusterID) {
 		return
 	}
-	places := maps.Clone(*n.places.Load()) // who has gone may still wait for answers
-	for _, m := range p.Members {
-		places[m.ID] = m.Address
-	}
-	n.places.Store(&places)
-	n.sendEarly()
+	n.locate(func(places map[string]string) {
+		for _, m := range p.Members {
+			places[m.ID] = m.Address
+		}
+	})
 	id := transport.Identity{ClusterID: p.ClusterID, Member: n.id, Incarnation: n.inc, Version: p.Version}
 	if last != nil && last.Ring == p.Ring && slices.Equal(last.Base, p.Base) && slices.Equal(last.Next, p.Next) {
 		id.RingDigest = n.identity.Load().RingDigest // a ring takes some milliseconds
@@ -61,7 +60,37 @@ func (n *Node) place(last, p *membership.Placement) {
 		id.RingDigest = ringDigest(p)
 	}
 	n.identity.Store(&id)
-	n.engine.SetView(bridge.View(p))
+	n.engine.SetView(bridge.View(p), n.coord.IsLeader())
+}
+
+// locate changes where members are found. Those that have gone stay: they may still wait for answers.
+func (n *Node) locate(change func(places map[string]string)) {
+	for {
+		old := n.places.Load()
+		places := maps.Clone(*old)
+		change(places)
+		if n.places.CompareAndSwap(old, &places) {
+			break
+		}
+	}
+	n.sendEarly()
+}
+
+// meet notes the members of a placement that a peer has sent: the engine goes by it at once, and its messages to those that
+// have just been listed must not be lost until this member's log lists them, too.
+func (n *Node) meet(v *core.View) {
+	places := *n.places.Load()
+	unknown := func(m core.MemberInfo) bool { return m.Address != "" && places[m.ID] == "" }
+	if !slices.ContainsFunc(v.Members, unknown) {
+		return
+	}
+	n.locate(func(to map[string]string) {
+		for _, m := range v.Members {
+			if unknown(m) && to[m.ID] == "" {
+				to[m.ID] = m.Address
+			}
+		}
+	})
 }
 
 // ringDigest covers both rings of a placement.

@@ -5,8 +5,6 @@ import (
 	"hash/crc32"
 	"slices"
 	"time"
-
-	"chainmail/ring"
 )
 
 // Config is what a Core is made with.
@@ -98,6 +96,7 @@ type Core struct {
 	pushed  map[string]pushMark
 	timers  wheel
 	fill    fillState
+	gave    int // entries of the last answer to a Pull: the next one has about as many
 	sweep   sweepState
 	drained bool
 }
@@ -128,7 +127,7 @@ func New(cfg Config, now Time, saved *Saved) *Core {
 			c.loadMark(r)
 			continue
 		}
-		s := c.slots.get(r.Key, ring.KeyToken(ring.HashV1, r.Key.Type, r.Key.Name))
+		s := c.slot(r.Key)
 		s.promised, s.stamp, s.pages = r.Meta.Promised, r.Meta.Stamp, listOf(r.Pages)
 		c.touch(s)
 		c.sweep.resumed = true
@@ -166,7 +165,7 @@ func (c *Core) Step(now Time, in Input, out []Effect) []Effect {
 	case *Executed:
 		c.executed(in)
 	case *ViewChanged:
-		c.adopt(in.View)
+		c.learn(in)
 	case *PeerLost:
 		c.peerLost(in.Member)
 	case *Drain:
@@ -217,7 +216,11 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // PageSum is the checksum that a Page carries from its writer to every reader: CRC-32C over name and data.
 func PageSum(name string, data []byte) uint32 {
-	return crc32.Update(crc32.Checksum([]byte(name), castagnoli), castagnoli, data)
+	sum := ^uint32(0) // as crc32.Update does it, which takes no string
+	for i := range len(name) {
+		sum = castagnoli[byte(sum)^name[i]] ^ sum>>8
+	}
+	return crc32.Update(^sum, castagnoli, data)
 }
 
 // W is the number of members of a set of n that a write needs, R the smallest number that meets each such majority.

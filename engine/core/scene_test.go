@@ -44,7 +44,7 @@ func (s *scene) view(revision, version, began uint64, stage Stage, base, next st
 	for i, id := range s.ids {
 		m := MemberInfo{ID: id, Incarnation: uint64(i + 1), Down: id == down}
 		if m.Down {
-			m.Marked = revision
+			m.Marked = 1
 		}
 		v.Members = append(v.Members, m)
 	}
@@ -69,7 +69,7 @@ func (s *scene) run(until Time, at map[Time]*View) {
 		s.now = now
 		for _, id := range s.ids {
 			if v := at[now]; v != nil {
-				s.step(id, now, &ViewChanged{v})
+				s.step(id, now, &ViewChanged{View: v})
 			}
 			s.step(id, now, &Tick{})
 		}
@@ -226,7 +226,7 @@ func TestPinnedEndsWithItsMember(t *testing.T) {
 	}
 	r := map[string]int{"": 3, "p": Pinned}
 	began := s.view(1, 5, 5, Copy, "abc", "abcd", "", r)
-	s.step("d", 0, &ViewChanged{began})
+	s.step("d", 0, &ViewChanged{View: began})
 	s.step("d", 0, &Call{ID: 1, Key: Key{"p", "k@d"}, Method: "add", Deadline: 5000 * ms})
 	s.run(20000*ms, map[Time]*View{0: began, 2000 * ms: s.view(2, 6, 0, Stable, "abc", "abc", "", r)})
 	if !ran || !ended || s.cores["d"].Stats().Activations > 0 {
@@ -245,7 +245,7 @@ func TestWaitForPlacementAges(t *testing.T) {
 	}
 	r := map[string]int{"": 1}
 	first := s.view(1, 5, 0, Stable, "a", "a", "", r)
-	s.step("a", 0, &ViewChanged{first})
+	s.step("a", 0, &ViewChanged{View: first})
 	s.step("a", 0, &Recv{Message{From: "b", To: "a", FromInc: 2, Version: 6, Body: &Ask{ID: 7, Key: Key{"x", "k"}, Method: "add", RequestID: "r", Deadline: 60000 * ms}}})
 	s.dead["b"] = true
 	s.run(22000*ms, map[Time]*View{0: first, 20000 * ms: s.view(2, 6, 0, Stable, "a", "a", "", r)})

@@ -43,6 +43,7 @@ type sweepState struct {
 	last    Time                   // when the last one of them was
 	allowed int                    // how many there may be now, fewestStarts to sweepStarts
 	ticked  Time
+	walked  []keyed // the copies of a bucket, while it is walked
 }
 
 // offer is a copy that is being handed over.
@@ -90,11 +91,16 @@ func (c *Core) tickSweep() {
 			}
 		}
 	}
-	for seen := 0; w.bucket < 1<<bucketBits && seen < sweepSlots; w.bucket++ {
-		for _, s := range slices.Clone(c.slots.bucket(w.bucket)) {
-			seen++
-			c.sweepSlot(s)
+	for seen := 0; w.bucket < 1<<bucketBits && seen < sweepSlots*passedShare; w.bucket++ {
+		w.walked = append(w.walked[:0], c.slots.bucket(w.bucket)...)
+		for _, x := range w.walked {
+			if seen++; c.passed(c.placeOf(x)) {
+				continue
+			}
+			seen += passedShare
+			c.sweepSlot(x.slot)
 		}
+		clear(w.walked)
 	}
 	c.startNext()
 	c.offerNext()
@@ -234,6 +240,11 @@ const (
 	duePurge
 	dueStart
 )
+
+// passed says whether nothing is due for copies of an arc, whatever they are.
+func (c *Core) passed(p *placed) bool {
+	return p.stays && p.owner != c.cfg.Self && len(c.sweep.back) == 0 && len(c.sweep.gone) == 0
+}
 
 func (c *Core) due(s *slot) due {
 	p := c.place(s)

@@ -68,7 +68,7 @@ func TestMissedMarks(t *testing.T) {
 	s := missedAtC(key, 25000*ms)
 	v := s.view(3, 5, 0, Stable, "abc", "abc", "", r)
 	v.Members[2].Marked = 2
-	s.cores["a"].Step(0, &ViewChanged{s.view(1, 5, 0, Stable, "abc", "abc", "", r)}, nil)
+	s.cores["a"].Step(0, &ViewChanged{View: s.view(1, 5, 0, Stable, "abc", "abc", "", r)}, nil)
 	owner := s.cores["a"].Explain(key).Owner
 	if owner == "c" {
 		key, owner = Key{"x", "l"}, s.cores["a"].Explain(Key{"x", "l"}).Owner
@@ -128,7 +128,7 @@ func TestHandOverBesideStarts(t *testing.T) {
 func TestNewerRepair(t *testing.T) {
 	s := newScene(3, func(string) *Saved { return nil })
 	c := s.cores["a"]
-	c.Step(0, &ViewChanged{s.view(1, 5, 0, Stable, "abc", "abc", "", map[string]int{"": 3})}, nil)
+	c.Step(0, &ViewChanged{View: s.view(1, 5, 0, Stable, "abc", "abc", "", map[string]int{"": 3})}, nil)
 	e := Epoch{Version: 5, Number: 1, Member: "a"}
 	k := c.slot(Key{"x", "k"})
 	for seq := range uint64(2) {

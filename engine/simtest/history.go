@@ -42,7 +42,9 @@ func newHistory(k core.Key) *history {
 }
 
 // full says that callers must turn to another key.
-func (h *history) full() bool { return !h.grows && (len(h.ops) >= maxOps || h.unknown+h.open >= maxUnknown) }
+func (h *history) full() bool {
+	return !h.grows && (len(h.ops) >= maxOps || h.unknown+h.open >= maxUnknown)
+}
 
 // certainlyNot says that a call was answered as not run.
 func certainlyNot(c core.Code) bool {

@@ -78,6 +78,7 @@ type Log struct {
 	Behind  time.Duration // a member hears nothing of the log for a while, and little of its peers
 	Leave   float64       // share of versions at whose birth that happens to a member of the ring
 	Blind   float64       // share of versions whose news, and any other, do not reach a member of the ring for a while
+	Spread  bool          // one member, another one every few versions, tells the others what the log tells it
 }
 
 // Disk is what a durable store does.
@@ -175,6 +176,7 @@ func Draw(seed uint64) Options {
 	if o.Load.Repeats == 0 { // no request comes again after a delete was forgotten
 		o.Cluster.PurgeAfter = r.some(0.7, 50*time.Millisecond, 2*time.Second)
 	}
+	o.Log.Spread = r.IntN(3) == 0
 	return o
 }
 
@@ -238,6 +240,7 @@ var troubles = []struct {
 	{"behind", func(o *Options) { o.Log.Behind = 0 }},
 	{"leave", func(o *Options) { o.Log.Leave = 0 }},
 	{"blind", func(o *Options) { o.Log.Blind = 0 }},
+	{"spread", func(o *Options) { o.Log.Spread = false }},
 	{"lag", func(o *Options) { o.Log.Lag = time.Millisecond }},
 	{"skip", func(o *Options) { o.Log.Skip = 0 }},
 	{"lost", func(o *Options) { o.Log.Lost = 0 }},

@@ -157,8 +157,11 @@ func (l *oracle) tell(h *host, v *core.View) {
 		return
 	}
 	h.seen = v.Revision
-	h.step(&core.ViewChanged{View: v})
+	h.step(&core.ViewChanged{View: v, Lead: l.s.o.Log.Spread && h == l.s.hosts[v.Version/termVersions%uint64(len(l.s.hosts))]})
 }
+
+// termVersions is for how many versions a member leads.
+const termVersions = 4
 
 func (l *oracle) newest() *core.View {
 	if len(l.views) == 0 {
