@@ -155,7 +155,7 @@ func unpack(b []byte) (c chunk, err error) {
 // message ends with it.
 func (i *instance) streamOpen(_ context.Context, m *methodDef, state any, body []byte) ([]byte, error) {
 	i.dropIdle()
-	next, stop, err := m.open(streamCtx{i.ctx, i}, state, body)
+	next, stop, err := m.open(streamCtx{i.work(), i}, state, body)
 	if err != nil {
 		return nil, err
 	}
@@ -330,7 +330,7 @@ func (i *instance) streamPush(_ context.Context, state any, body []byte) ([]byte
 			return nil, i.gone(c.ID)
 		}
 		i.dropIdle()
-		s = m.take(streamCtx{i.ctx, i}, state)
+		s = m.take(streamCtx{i.work(), i}, state)
 	}
 	switch {
 	case c.Seq != 0 && c.Seq == s.seq && s.last != nil:

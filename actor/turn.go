@@ -156,19 +156,21 @@ const (
 	bodyPauseMost  = 30 * time.Second
 )
 
-// runBody runs the actor's Run until it returns nil or the activation ends.
+// runBody runs the actor's Run until it returns nil or the activation ends. One that was interrupted is run again after the
+// longest pause if its member is still there: whether it returned because it was told to, nobody can say.
 func (i *instance) runBody() {
 	for pause := bodyPauseFirst; ; pause = min(2*pause, bodyPauseMost) {
-		began := time.Now()
-		err := i.protected("Run", func() error { return i.d.run(i.ctx, i) })
-		if i.ctx.Err() != nil {
+		began, ctx := time.Now(), i.work()
+		err := i.protected("Run", func() error { return i.d.run(ctx, i) })
+		switch {
+		case i.ctx.Err() != nil:
 			return
-		}
-		if err == nil {
+		case ctx.Err() != nil:
+			pause, err = bodyPauseMost, ctx.Err()
+		case err == nil:
 			i.own(doneMethod, nil)
 			return
-		}
-		if time.Since(began) > bodyPauseMost {
+		case time.Since(began) > bodyPauseMost:
 			pause = bodyPauseFirst
 		}
 		i.h.cfg.Logger.Warn("body failed and is run again", "key", i.key.String(), "error", err, "pause", pause)
