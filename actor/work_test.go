@@ -436,8 +436,14 @@ func TestLeaveInterrupts(t *testing.T) {
 		}
 		j.want(t, "after a pause")
 		c.Resume(3)
-		eventually(t, "the change goes on", func() bool { return c.Owner("waits", key) != 0 })
-		<-c.Node(0).Removed()
+		eventually(t, "the change goes on", func() bool {
+			select {
+			case <-c.Node(0).Removed():
+				return c.Owner("waits", key) != 0
+			default:
+				return false
+			}
+		})
 		eventually(t, "the body runs at the new owner", func() bool { return bodies.Load() == 1 })
 		c.Kill(0)
 	})
