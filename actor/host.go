@@ -23,6 +23,8 @@ import (
 //	a handler     Run                 its return                 Close
 //	a body        first message       its activation's end       Close
 //	a timer's     the timer           its message's answer       Close
+//	an idle       the next stream     its message's answer       Close
+//	stream's end
 //	OnDeactivate  Ended               its return                 Close
 type Host struct {
 	cfg   HostConfig
