@@ -116,7 +116,7 @@ func (s *Self[S]) Do(ctx context.Context, f func(ctx context.Context, state *S) 
 type job struct {
 	i   *instance
 	f   func(ctx context.Context, state any) error
-	err error // of f, once the actor has run it
+	err error // of f, once the actor has run it. Host.mu guards it: who asked may have given up
 }
 
 func (h *Host) inTurn(ctx context.Context, i *instance, f func(context.Context, any) error) error {
@@ -129,9 +129,10 @@ func (h *Host) inTurn(ctx context.Context, i *instance, f func(context.Context, 
 	_, err := h.cfg.Asker.AskActor(ctx, Call{Type: i.key.Type, Key: i.key.Name, Method: doMethod, Body: binary.BigEndian.AppendUint64(nil, id)})
 	h.mu.Lock()
 	delete(h.jobs, id)
+	own := j.err
 	h.mu.Unlock()
-	if c := coded(nil); errors.As(err, &c) && j.err != nil {
-		return j.err
+	if c := coded(nil); errors.As(err, &c) && c.HandlerCode() != 0 && own != nil {
+		return own
 	}
 	return err
 }
@@ -147,8 +148,11 @@ func (h *Host) do(ctx context.Context, i *instance, body []byte, state any) erro
 	if j == nil || j.i != i {
 		return &Error{CodeGone, fmt.Sprintf("the activation of %s has ended", i.key)}
 	}
-	j.err = j.f(ctx, state)
-	return j.err
+	err := j.f(ctx, state)
+	h.mu.Lock()
+	j.err = err
+	h.mu.Unlock()
+	return err
 }
 
 const (
