@@ -238,8 +238,9 @@ func (n *Node) left(s core.Stats) string {
 
 // Leave removes this member from the cluster: it submits the change, goes on serving until its ranges have moved, and
 // hands over what it still holds. It returns when the removal is committed and the leader has let the member go; close it
-// then. If ctx ends first the change goes on, and the error says what is left. A member that holds pinned keys does not
-// leave unless DropPinned says that they may be lost: ErrPinned.
+// then. If ctx ends first the change goes on, the error says what is left, and the contexts of the handlers and bodies that
+// still run here have ended. A member that holds pinned keys does not leave unless DropPinned says that they may be lost:
+// ErrPinned.
 func (n *Node) Leave(ctx context.Context, opts ...LeaveOption) error {
 	q := coordinator.ChangeRequest{Remove: []string{n.id}, By: n.id, Why: "leave"}
 	for _, o := range opts {
@@ -267,6 +268,7 @@ func (n *Node) Leave(ctx context.Context, opts ...LeaveOption) error {
 		select { // another change runs: wait for it
 		case <-time.After(5 * lookEvery):
 		case <-ctx.Done():
+			n.host.Interrupt()
 			return fmt.Errorf("leave as member %s: %w: %w", n.id, ctx.Err(), err)
 		}
 	}
@@ -277,6 +279,8 @@ func (n *Node) Leave(ctx context.Context, opts ...LeaveOption) error {
 		return ErrClosed
 	case <-ctx.Done():
 		s, _ := n.stats(n.ctx)
-		return fmt.Errorf("leave as member %s: %w; left are %s, placement %s", n.id, ctx.Err(), n.left(s), n.coord.Placement())
+		left := n.left(s) // before what runs is interrupted
+		n.host.Interrupt()
+		return fmt.Errorf("leave as member %s: %w; left are %s, placement %s", n.id, ctx.Err(), left, n.coord.Placement())
 	}
 }

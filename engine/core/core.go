@@ -61,8 +61,8 @@ func (l Limits) withDefaults() Limits {
 const (
 	// opShift leaves 2^40 operations to one run of a member.
 	opShift = 40
-	// maxParked bounds the messages of newer placements that wait until this member has caught up. What does not fit is
-	// dropped; its sender sends it again.
+	// maxParked bounds the messages of newer placements that wait until this member has caught up. See park for what does
+	// not fit.
 	maxParked = 8192
 )
 

@@ -253,3 +253,34 @@ func TestWaitForPlacementAges(t *testing.T) {
 		t.Errorf("a request that waited 20 s runs with %v", tried)
 	}
 }
+
+// TestFullOfParkedRefuses: a message for which there is no room until a placement comes is not run, and its caller is told so.
+func TestFullOfParkedRefuses(t *testing.T) {
+	s := newScene(2, func(string) *Saved { return nil })
+	answers, ran := map[Code]int{}, 0
+	s.on = func(id string, x Effect) {
+		switch x := x.(type) {
+		case *Reply:
+			answers[x.Result.Code]++
+		case *Execute:
+			ran++
+			s.step(id, x.Now, &Executed{Activation: x.Activation, Seq: x.Seq})
+		}
+	}
+	r := map[string]int{"": 1}
+	next := s.view(2, 6, 0, Stable, "a", "a", "", r)
+	s.drop = func(m Message) bool { _, wants := m.Body.(*WantNewView); return wants && m.To == "b" }
+	s.step("a", 0, &ViewChanged{s.view(1, 5, 0, Stable, "a", "a", "", r)})
+	s.step("b", 0, &ViewChanged{next})
+	for i := range maxParked + 10 {
+		s.step("b", 0, &Call{ID: uint64(i + 1), Key: Key{"t", fmt.Sprint("k", i%100)}, Method: "add", Deadline: 60000 * ms})
+	}
+	s.run(1000*ms, nil)
+	if ran > 0 || len(answers) != 1 || answers[CodeOverloaded] != 10 {
+		t.Errorf("before the placement: %v were answered, %d ran", answers, ran)
+	}
+	s.run(2000*ms, map[Time]*View{1000 * ms: next})
+	if ran != maxParked || answers[CodeOK] != maxParked || answers[CodeOverloaded] != 10 {
+		t.Errorf("after the placement: %v were answered, %d ran", answers, ran)
+	}
+}
