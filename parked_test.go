@@ -30,7 +30,7 @@ func TestFullOfParkedIsOverloaded(t *testing.T) {
 	if _, err := owner.stats(ctx); err != nil { // it has taken them
 		t.Fatal(err)
 	}
-	caller.engine.SetView(v)
+	caller.engine.SetView(v, false)
 	began := time.Now()
 	_, err := caller.Counter().Add(ctx, key, 1)
 	if !errors.Is(err, ErrOverloaded) || !strings.Contains(err.Error(), owner.ID()+" has 8192 messages waiting for placement") {

@@ -270,8 +270,8 @@ func TestFullOfParkedRefuses(t *testing.T) {
 	r := map[string]int{"": 1}
 	next := s.view(2, 6, 0, Stable, "a", "a", "", r)
 	s.drop = func(m Message) bool { _, wants := m.Body.(*WantNewView); return wants && m.To == "b" }
-	s.step("a", 0, &ViewChanged{s.view(1, 5, 0, Stable, "a", "a", "", r)})
-	s.step("b", 0, &ViewChanged{next})
+	s.step("a", 0, &ViewChanged{View: s.view(1, 5, 0, Stable, "a", "a", "", r)})
+	s.step("b", 0, &ViewChanged{View: next})
 	for i := range maxParked + 10 {
 		s.step("b", 0, &Call{ID: uint64(i + 1), Key: Key{"t", fmt.Sprint("k", i%100)}, Method: "add", Deadline: 60000 * ms})
 	}
