@@ -176,7 +176,9 @@ func (p *plant) run(bin string, args ...string) finding {
 	case m != nil:
 		f.seed, f.how = string(m[1]), string(m[2])
 		seed, _ := strconv.ParseUint(f.seed, 10, 64)
-		if err := New(Draw(seed)).Run(); err != nil {
+		if strings.Contains(f.how, undecided) {
+			f.err = fmt.Errorf("seed %d: %s", seed, f.how)
+		} else if err := New(Draw(seed)).Run(); err != nil {
 			f.err = fmt.Errorf("seed %d fails without the bug too: %w", seed, err)
 		}
 	case err != nil || !allRan.Match(out):
