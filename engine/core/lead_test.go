@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestLeaderTells has the member that leads the log tell the others of a placement that changes something, once, and of no other.
+// TestLeaderTells has the member that leads the log tell the others of the stages of a change, each once, and of nothing else.
 func TestLeaderTells(t *testing.T) {
 	s := newScene(3, func(string) *Saved { return nil })
 	told := func(v *View, lead bool) (out []string) {
@@ -18,20 +18,22 @@ func TestLeaderTells(t *testing.T) {
 		}
 		return out
 	}
-	stable := s.view(1, 1, 1, Stable, "ab", "ab", "c", nil)
-	if got := told(stable, true); !slices.Equal(got, []string{"b"}) {
-		t.Errorf("a placement at which c is down was told to %v, want b", got)
-	}
-	if got := told(stable, true); got != nil {
-		t.Errorf("the same one was told to %v", got)
-	}
-	if got := told(s.view(2, 1, 1, Stable, "ab", "ab", "c", nil), true); got != nil {
-		t.Errorf("one that changes nothing was told to %v", got)
-	}
-	if got := told(s.view(3, 2, 2, Copy, "ab", "abc", "", nil), false); got != nil {
-		t.Errorf("who does not lead told %v", got)
-	}
-	if got := told(s.view(4, 3, 3, Switch, "ab", "abc", "", nil), true); !slices.Equal(got, []string{"b", "c"}) {
-		t.Errorf("the next one was told to %v, want b and c", got)
+	first := s.view(2, 2, 2, Copy, "ab", "abc", "c", nil)
+	for _, x := range []struct {
+		view *View
+		lead bool
+		want []string
+	}{
+		{s.view(1, 1, 1, Stable, "ab", "ab", "c", nil), true, nil}, // the first that this member knows
+		{first, true, []string{"b"}},                               // c is down
+		{first, true, nil},
+		{s.view(3, 2, 2, Copy, "ab", "abc", "c", nil), true, nil}, // a report changes nothing
+		{s.view(4, 3, 2, Switch, "ab", "abc", "", nil), false, nil},
+		{s.view(5, 4, 4, Stable, "abc", "abc", "", nil), true, []string{"b", "c"}},
+		{s.view(6, 4, 4, Stable, "abc", "abc", "c", nil), true, nil},
+	} {
+		if got := told(x.view, x.lead); !slices.Equal(got, x.want) {
+			t.Errorf("%v was told to %v, want %v", x.view, got, x.want)
+		}
 	}
 }

@@ -345,12 +345,13 @@ func (c *Core) formerOwner(s *slot) string {
 	return ""
 }
 
-// learn takes a placement of the local log. Who leads the log tells the others: the log itself tells them with its next
-// message, which without other entries is some tenths of a second later.
+// learn takes a placement of the local log. Who leads the log tells the others of a change's stages: the log itself tells them
+// with its next message, which without other entries is some tenths of a second later. Of what is there before a first change
+// the log alone tells them: until they know that the cluster is formed they take nothing else.
 func (c *Core) learn(in *ViewChanged) {
-	old := c.gen
+	old, gen := c.view, c.gen
 	c.adopt(in.View)
-	if !in.Lead || c.gen == old {
+	if !in.Lead || c.gen == gen || old == nil || old.v.Stage == Stable && in.View.Stage == Stable {
 		return
 	}
 	for _, m := range c.view.v.Members {
