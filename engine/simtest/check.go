@@ -198,14 +198,15 @@ func (c *checks) gaining() {
 	}
 }
 
-// sent checks that a promise that counts comes only from a member that has filled the key.
-func (c *checks) sent(h *host, b core.Body) {
-	p, ok := b.(*core.Promise)
+// sent checks that a promise that counts comes only from a member that has filled the key. It may have waited for the disk
+// since it was made: what counts is the placement of then.
+func (c *checks) sent(h *host, m core.Message) {
+	p, ok := m.Body.(*core.Promise)
 	if !ok || p.Code != core.CodeOK || c.s.o.Trouble.Loss {
 		return
 	}
 	must, ok := h.must[p.Key]
-	if !ok || h.core.View().Version < must.version {
+	if !ok || m.Version < must.version {
 		return
 	}
 	delete(h.must, p.Key)

@@ -176,7 +176,7 @@ func (h *host) do(e core.Effect) {
 	s := h.s
 	switch e := e.(type) {
 	case *core.Send:
-		s.checks.sent(h, e.Msg.Body)
+		s.checks.sent(h, e.Msg)
 		s.sharp(h, e.Msg.Body)
 		s.ambush(h, e.Msg)
 		if e.Msg.To == h.id {
