@@ -43,7 +43,7 @@ planted: ## the simulator against every planted bug, up to 2,000 seeds each; wri
 	$(GO) test ./engine/simtest -count=1 -timeout 0 -v -run 'TestPlanted$$' -planted 2000 -tabulate
 
 planted-known: ## the same, with the seeds of docs/planted.md first
-	$(GO) test ./engine/simtest -count=1 -timeout 0 -v -run 'TestPlanted$$' -planted 2000 -known
+	$(GO) test ./engine/simtest -count=1 -timeout 0 -v -run 'TestPlanted$$|TestSearchFinds$$' -planted 2000 -known
 
 model: ## the rules for one key, searched by spin: what must hold, and the variants that must fail
 	$(GO) test ./engine/model -count=1 -timeout 20m -v -run 'TestModel$$' -must

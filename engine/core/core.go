@@ -21,6 +21,8 @@ type Config struct {
 	// PurgeAfter is how long a delete is remembered at least; 0: longer than RepeatMost, so that a request from before it that
 	// is repeated finds that the key was used.
 	PurgeAfter time.Duration
+	// SweepEvery is the pause between two walks of the sweep while the placement stays as it is; 0: 5 s.
+	SweepEvery time.Duration
 }
 
 // TypeConfig is what the engine knows of an actor type.
@@ -109,7 +111,7 @@ type pushMark struct {
 // New makes a Core. It does nothing for others until a view lists its incarnation.
 func New(cfg Config, now Time, saved *Saved) *Core {
 	cfg.Limits = cfg.Limits.withDefaults()
-	cfg.PurgeAfter = cmp.Or(cfg.PurgeAfter, purgeAfter)
+	cfg.PurgeAfter, cfg.SweepEvery = cmp.Or(cfg.PurgeAfter, purgeAfter), cmp.Or(cfg.SweepEvery, sweepEvery)
 	c := &Core{
 		cfg: cfg, now: now, run: runOf(cfg.Incarnation, cfg.Boot),
 		acts: map[uint64]*activation{}, byOp: map[uint64]*activation{}, calls: map[uint64]*call{}, asks: map[uint64]*call{},

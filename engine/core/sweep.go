@@ -15,7 +15,7 @@ const (
 	// after each that does not.
 	fewestStarts = 4
 	tickLate     = 20 * ms
-	sweepAgain   = 5000 * ms
+	sweepEvery   = 5 * time.Second
 	offerEntries = 128
 	offerBytes   = 256 << 10
 	offerAgain   = 500 * ms
@@ -80,7 +80,7 @@ func (c *Core) tickSweep() {
 	}
 	if w.bucket >= 1<<bucketBits {
 		if w.again == 0 {
-			w.left, w.again = w.orphans, c.now+sweepAgain
+			w.left, w.again = w.orphans, c.now.Add(c.cfg.SweepEvery)
 		}
 		if len(w.offers) == 0 {
 			clear(w.back)

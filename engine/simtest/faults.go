@@ -178,49 +178,56 @@ func (s *Sim) crashFor(h *host, wipe bool, back func() time.Duration) {
 }
 
 // ambush strikes when a replica has answered an owner and the two may be all that know it: the owner reaches nobody else for a
-// while, and then the replica loses its memory, the owner crashes, or it is taken for dead.
+// while, and the replica loses its memory, the owner crashes, or it is taken for dead.
 func (s *Sim) ambush(h *host, m core.Message) {
+	code := core.CodeRefused
 	switch b := m.Body.(type) {
 	case *core.Promise:
-		if b.Code != core.CodeOK {
-			return
-		}
+		code = b.Code
 	case *core.Accepted:
-		if b.Code != core.CodeOK {
-			return
-		}
-	default:
-		return
+		code = b.Code
 	}
 	owner := s.host(m.To)
-	if s.calm || owner == h || !owner.up() || !s.chance(s.o.Trouble.Ambush) {
+	if code != core.CodeOK || s.calm || owner == h || !owner.up() || !s.chance(s.o.Trouble.Ambush) {
 		return
 	}
 	s.Faults++
-	until := s.now.Add(s.between(200*time.Millisecond, 1500*time.Millisecond))
-	s.trace.add(s.now, "ambush: %s reaches only %s until %s", owner.id, h.id, at(until))
+	until := s.now.Add(s.between(200*time.Millisecond, 2*time.Second))
+	kind := s.rand.IntN(4)
+	s.trace.add(s.now, "ambush %d: %s reaches only %s until %s", kind, owner.id, h.id, at(until))
 	for _, o := range s.hosts {
 		if o != h && o != owner {
 			s.net.cut[link{owner.id, o.id}] = until
 		}
 	}
 	soon := func() time.Duration { return s.between(time.Millisecond, 50*time.Millisecond) }
-	switch s.rand.IntN(3) {
-	case 0:
-		h.later(0, func() {
-			if s.log.tolerates(h) {
-				s.crashFor(h, true, soon)
-			}
+	wipe := func() {
+		if !s.calm && h.up() && s.log.tolerates(h) {
+			s.crashFor(h, true, soon)
+		}
+	}
+	switch kind {
+	case 0: // what the replica has said counts still, and it asks others than the owner when it is back
+		s.after(0, func() {
+			s.net.cut[link{owner.id, h.id}] = until
+			wipe()
 		})
 	case 1:
 		owner.later(soon(), func() {
-			if s.o.Cluster.Durable {
+			if !s.calm && s.o.Cluster.Durable {
 				s.crashFor(owner, false, soon)
 			}
 		})
-	default:
+	default: // another one takes the key over; the owner hears of that, or it does not and a member that knew forgets
 		s.log.mark(owner, true)
 		s.after(timeLeft(s.now, until), func() { s.log.mark(owner, false) })
+		if kind == 3 {
+			for _, o := range s.hosts {
+				s.net.cut[link{o.id, owner.id}], s.net.cut[link{owner.id, o.id}] = until, until
+			}
+			owner.blind = max(owner.blind, until)
+			s.after(max(0, timeLeft(s.now, until)-soon()), wipe)
+		}
 	}
 }
 

@@ -73,7 +73,7 @@ func (h *host) start() {
 		saved = h.disk.saved()
 	}
 	o := h.s.o.Cluster
-	h.core = core.New(core.Config{Self: h.id, Incarnation: h.inc, Boot: h.boot, Durable: true, Types: types, Limits: o.Limits, PurgeAfter: o.PurgeAfter}, h.s.now, saved)
+	h.core = core.New(core.Config{Self: h.id, Incarnation: h.inc, Boot: h.boot, Durable: true, Types: types, Limits: o.Limits, PurgeAfter: o.PurgeAfter, SweepEvery: o.SweepEvery}, h.s.now, saved)
 	h.seen, h.awake, h.stalled = 0, 0, 0
 	h.calls = 0
 	h.queue, h.out, h.syncing, h.unsynced = nil, nil, false, nil

@@ -39,6 +39,7 @@ type Cluster struct {
 	Limits   core.Limits
 
 	PurgeAfter time.Duration // how long deletes are remembered, 0: as production does
+	SweepEvery time.Duration // 0: as production does
 }
 
 // Load is what callers do.
@@ -176,6 +177,10 @@ func Draw(seed uint64) Options {
 	if o.Load.Repeats == 0 { // no request comes again after a delete was forgotten
 		o.Cluster.PurgeAfter = r.some(0.7, 50*time.Millisecond, 2*time.Second)
 	}
+	o.Cluster.SweepEvery = r.some(0.5, 50*time.Millisecond, 2*time.Second)
+	if r.IntN(4) == 0 { // each leave makes a set smaller, and those of other types gain by it
+		o.Cluster.Acts = min(o.Cluster.Members, 5)
+	}
 	o.Log.Spread = r.IntN(3) == 0
 	return o
 }
@@ -260,6 +265,7 @@ var troubles = []struct {
 	{"deletes", func(o *Options) { o.Load.Deletes = 0 }},
 	{"repeats", func(o *Options) { o.Load.Repeats = 0 }},
 	{"purge", func(o *Options) { o.Cluster.PurgeAfter = 0 }},
+	{"sweeps", func(o *Options) { o.Cluster.SweepEvery = 0 }},
 	{"fresh", func(o *Options) { o.Load.Fresh = 0 }},
 	{"acts", func(o *Options) { o.Cluster.Acts = 0 }},
 	{"others", func(o *Options) { o.Load.Others = false }},

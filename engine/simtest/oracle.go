@@ -52,8 +52,7 @@ func (l *oracle) apply(c membership.Command) membership.Result {
 			l.s.leaveBehind(l.s.host(p.Base[l.s.rand.IntN(len(p.Base))].ID))
 		}
 		if len(p.Base) > 0 && !l.s.calm && l.s.chance(l.blinds(&old)) {
-			in := slices.Concat(p.Base, old.Base) // who has just left may not know it
-			l.s.blind(l.s.host(in[l.s.rand.IntN(len(in))].ID))
+			l.s.blind(l.s.host(l.blinded(&old)))
 		}
 		l.spread(v)
 	}
@@ -68,6 +67,16 @@ func (l *oracle) blinds(old *membership.Placement) float64 {
 		return l.s.o.Log.Blind / 8
 	}
 	return l.s.o.Log.Blind
+}
+
+// blinded draws who does not learn of a placement: often who has just left, if somebody has.
+func (l *oracle) blinded(old *membership.Placement) string {
+	for _, m := range old.Base {
+		if !membership.In(l.p.Base, m.ID) && l.s.chance(0.5) {
+			return m.ID
+		}
+	}
+	return l.p.Base[l.s.rand.IntN(len(l.p.Base))].ID
 }
 
 func (l *oracle) rings(old *membership.Placement) {

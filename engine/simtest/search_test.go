@@ -1,10 +1,12 @@
 package simtest
 
 import (
+	"bytes"
 	"encoding/binary"
 	"flag"
 	"fmt"
 	"maps"
+	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -703,4 +705,33 @@ func TestSearch(t *testing.T) {
 func (h *hunt) story() string {
 	w := h.play(h.choice, 0, 0, true)
 	return strings.Join(w.trace, "\n")
+}
+
+// TestSearchFinds has the search find planted bugs, each with two differences in the plot that is named: what it passes over
+// would not be worth much otherwise.
+func TestSearchFinds(t *testing.T) {
+	if *planted == 0 {
+		t.Skip("builds the tests again for each; make planted-known runs it")
+	}
+	plants := map[string]*plant{}
+	for _, p := range readPlants(t) {
+		plants[p.name] = p
+	}
+	for _, x := range []struct{ bug, plot string }{
+		{"first-answer", "lose"}, {"stayers-unfilled", "lose"}, {"gainers-suffice", "lose"}, {"base-alone", "lose"},
+		{"one-source", "lose"}, {"one-source", "crash"}, {"done-without-pages", "crash"}, {"no-fence", "lose"},
+	} {
+		p := plants[x.bug]
+		if p == nil {
+			t.Fatalf("no bug is called %q", x.bug)
+		}
+		bin, err := p.build(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.Command(bin, "-test.run=TestSearch$", "-plot", x.plot, "-differences", "2").CombinedOutput()
+		if err == nil || !bytes.Contains(out, []byte(fmt.Sprintf("plot %s: ", x.plot))) {
+			t.Errorf("%s is not found in plot %s: %v\n%s", x.bug, x.plot, err, out)
+		}
+	}
 }

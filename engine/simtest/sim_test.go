@@ -140,7 +140,7 @@ func TestSimDeterministic(t *testing.T) {
 }
 
 // added names what the simulator does since the first of the seeds in found were.
-var added = []string{"blind", "fresh", "acts", "echo", "ambush", "purge", "spread"}
+var added = []string{"blind", "fresh", "acts", "echo", "ambush", "purge", "spread", "sweeps"}
 
 // found lists the seeds that have found something, each with what was wrong.
 var found = []struct {
