@@ -65,7 +65,7 @@ var (
 type Engine struct {
 	cfg   Config
 	log   hclog.Logger
-	core  *core.Core // the loop's
+	core  *core.Core // of who holds turn
 	start time.Time
 	ctx   context.Context
 	stop  context.CancelFunc
@@ -75,7 +75,9 @@ type Engine struct {
 	in      inbox
 	commits committer
 	reports reporter
-	local   []core.Input // the loop's: what came of its own effects
+	turn    sync.Mutex    // held by who steps the core
+	local   []core.Input  // of who holds turn: what came of its own effects
+	out     []core.Effect // likewise
 	// What effects bring back goes through these; they are made once.
 	toLocal, toInbox func(core.Input)
 	executed         func(*core.Executed)
@@ -104,7 +106,10 @@ func Start(cfg Config) (*Engine, error) {
 	e.core = core.New(cfg.Core, e.Now(), cfg.Saved)
 	e.toLocal = func(in core.Input) { e.local = append(e.local, in) }
 	e.toInbox = func(in core.Input) { e.in.put(item{in: in}) }
-	e.executed = func(x *core.Executed) { e.in.put(item{in: x}) }
+	e.executed = func(x *core.Executed) {
+		e.in.add(item{in: x})
+		e.attend()
+	}
 	e.in.init()
 	e.commits.init(e)
 	e.reports.init(e)
@@ -171,7 +176,13 @@ func (e *Engine) SetView(v *core.View) {
 }
 
 // Deliver gives the core a message of another member. Under overload it is dropped; its sender sends it again.
-func (e *Engine) Deliver(m core.Message) bool { return e.in.offer(item{in: &core.Recv{Msg: m}}) }
+func (e *Engine) Deliver(m core.Message) bool {
+	if !e.in.room(item{in: &core.Recv{Msg: m}}) {
+		return false
+	}
+	e.attend()
+	return true
+}
 
 // PeerLost tells that messages to a member may be lost.
 func (e *Engine) PeerLost(member string) { e.in.put(item{in: &core.PeerLost{Member: member}}) }
@@ -236,10 +247,11 @@ func (e *Engine) Ask(ctx context.Context, c Call) (core.Result, error) {
 	}
 	e.waits[id] = ch
 	e.mu.Unlock()
-	if !e.in.offer(c.input(id, deadline)) {
+	if !e.in.room(c.input(id, deadline)) {
 		e.forget(id)
 		return core.Result{Code: core.CodeOverloaded, Text: fmt.Sprintf("member %s has %d messages waiting", e.cfg.Core.Self, maxQueue)}, nil
 	}
+	e.attend()
 	select {
 	case r := <-ch:
 		e.answers.Put(ch)
@@ -310,44 +322,69 @@ func (e *Engine) reply(r *core.Reply) {
 	}
 }
 
-// loop owns the core.
 func (e *Engine) loop() {
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
-	var out []core.Effect
 	for {
-		var batch []item
+		ticked := false
 		select {
 		case <-e.in.wake:
-			batch = e.in.take()
 		case <-tick.C:
-			batch = append(e.in.take(), item{in: &core.Tick{}})
+			ticked = true
 		case <-e.ctx.Done():
 			return
 		}
-		for _, it := range batch {
-			if it.do != nil {
-				it.do(e.core)
-				continue
-			}
-			out = e.step(it.in, out)
-			for i := 0; i < len(e.local); i++ { // it grows meanwhile
-				out = e.step(e.local[i], out)
-			}
-			clear(e.local)
-			e.local = e.local[:0]
+		e.turn.Lock()
+		e.work(e.in.take())
+		if ticked {
+			e.work([]item{{in: &core.Tick{}}})
 		}
-		e.commits.flush()
+		e.turn.Unlock()
 	}
 }
 
-func (e *Engine) step(in core.Input, out []core.Effect) []core.Effect {
-	out = e.core.Step(e.Now(), in, out[:0])
-	for _, x := range out {
+func (e *Engine) attend() {
+	if !e.help() {
+		e.in.poke()
+	}
+}
+
+// help does what waits, in the goroutine of who put it: most messages find the core idle, and a switch to the loop takes
+// longer than the work. It takes what is there once, so that nobody is kept.
+func (e *Engine) help() bool {
+	if !e.turn.TryLock() {
+		return false
+	}
+	defer e.turn.Unlock()
+	if e.ctx.Err() == nil {
+		e.work(e.in.take())
+	}
+	return true
+}
+
+// work steps the core. The caller holds turn.
+func (e *Engine) work(batch []item) {
+	for _, it := range batch {
+		if it.do != nil {
+			it.do(e.core)
+			continue
+		}
+		e.step(it.in)
+		for i := 0; i < len(e.local); i++ { // it grows meanwhile
+			e.step(e.local[i])
+		}
+		clear(e.local)
+		e.local = e.local[:0]
+	}
+	e.commits.flush()
+}
+
+func (e *Engine) step(in core.Input) {
+	e.out = e.core.Step(e.Now(), in, e.out[:0])
+	for _, x := range e.out {
 		e.carryOut(x)
 	}
-	clear(out)
-	return out
+	clear(e.out)
 }
 
 // carryOut does what need not wait for the disk, and hands the rest to the committer, in order.

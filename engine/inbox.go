@@ -24,28 +24,39 @@ type inbox struct {
 
 func (q *inbox) init() { q.wake = make(chan struct{}, 1) }
 
-func (q *inbox) put(it item) {
+func (q *inbox) add(it item) {
 	q.mu.Lock()
 	q.items = append(q.items, it)
 	q.mu.Unlock()
+}
+
+func (q *inbox) room(it item) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.items) >= maxQueue {
+		return false
+	}
+	q.items = append(q.items, it)
+	return true
+}
+
+func (q *inbox) poke() {
 	select {
 	case q.wake <- struct{}{}:
 	default:
 	}
 }
 
+func (q *inbox) put(it item) {
+	q.add(it)
+	q.poke()
+}
+
 func (q *inbox) offer(it item) bool {
-	q.mu.Lock()
-	if len(q.items) >= maxQueue {
-		q.mu.Unlock()
+	if !q.room(it) {
 		return false
 	}
-	q.items = append(q.items, it)
-	q.mu.Unlock()
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
+	q.poke()
 	return true
 }
 

@@ -23,6 +23,11 @@ type pipe struct {
 	reason error
 	heard  time.Time // the member opened a connection to this one
 	wake   chan struct{}
+
+	direct *direct // of the connection there is; nil: none, or one that is not bare TCP
+	lent   bool    // a sender writes
+	wanted bool    // and the writer waits for it to end
+	rest   []byte  // what the socket did not take from a sender: it goes first
 }
 
 // Send queues a one-way frame for a member and returns at once. An error means that it will not be delivered: ErrBusy,
@@ -80,9 +85,37 @@ func (p *pipe) send(kind uint8, add func(dst []byte) []byte) error {
 	p.t.stats.out(p.key.lane, len(q)-start-headerSize)
 	if p.sleep {
 		p.sleep = false
+		if p.direct != nil && len(q) <= directBytes {
+			p.writeNow()
+			return nil
+		}
 		p.wake <- struct{}{} // capacity 1, and only who clears sleep sends
 	}
 	return nil
+}
+
+const directBytes = 16 << 10
+
+// writeNow writes the queue in the sender's goroutine. The caller holds mu.
+func (p *pipe) writeNow() {
+	d, data := p.direct, p.queue
+	p.queue, p.spare = p.spare[:0], nil
+	p.lent = true
+	p.mu.Unlock()
+	n := d.write(data)
+	p.mu.Lock()
+	p.lent = false
+	if n < len(data) {
+		p.rest = data[n:]
+	} else {
+		p.spare = data[:0]
+	}
+	if p.wanted || p.rest != nil || len(p.queue) > 0 {
+		p.wanted = false
+		p.wake <- struct{}{}
+		return
+	}
+	p.sleep = true
 }
 
 // Pressure is the number of bytes that wait for a member in a lane.
@@ -110,6 +143,11 @@ func (p *pipe) take(tick <-chan time.Time, dead <-chan struct{}) (data []byte, c
 	}
 	for {
 		p.mu.Lock()
+		if p.rest != nil {
+			data, p.rest = p.rest, nil
+			p.mu.Unlock()
+			return data, false
+		}
 		if len(p.queue) > 0 {
 			data = p.queue
 			p.queue, p.spare = p.spare[:0], nil
@@ -137,7 +175,10 @@ func (p *pipe) awake() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.sleep {
+		p.wanted = p.lent
+		p.mu.Unlock()
 		<-p.wake
+		p.mu.Lock()
 	}
 	p.sleep = false
 }
@@ -262,6 +303,7 @@ func (p *pipe) failed(err error, fails int) {
 func (p *pipe) pump(conn, raw net.Conn, data []byte) error {
 	p.mu.Lock()
 	p.reason = nil
+	p.direct = newDirect(conn)
 	p.mu.Unlock()
 	var lost error // set before dead is closed
 	dead := make(chan struct{})
@@ -273,6 +315,9 @@ func (p *pipe) pump(conn, raw net.Conn, data []byte) error {
 		raw.Close()
 	}()
 	defer func() {
+		p.mu.Lock()
+		p.direct, p.rest = nil, nil
+		p.mu.Unlock()
 		raw.Close()
 		<-dead
 	}()
