@@ -12,10 +12,11 @@ type item struct {
 	do func(*core.Core)
 }
 
-// inbox is the queue before the loop. put never fails: what this member gives itself is bounded by what it has under
-// way. offer fails when the queue is long: messages of others are dropped then, and callers are refused.
+// inbox is the queue before the core. put never fails: what this member gives itself is bounded by what it has under way.
+// offer fails when the queue is long: messages of others are dropped then, and callers are refused. Engine.attend has what
+// is there looked at.
 type inbox struct {
-	wake chan struct{} // capacity 1: there is something
+	wake chan struct{} // capacity 1: there is something for the loop
 
 	mu    sync.Mutex
 	items []item
@@ -24,13 +25,13 @@ type inbox struct {
 
 func (q *inbox) init() { q.wake = make(chan struct{}, 1) }
 
-func (q *inbox) add(it item) {
+func (q *inbox) put(it item) {
 	q.mu.Lock()
 	q.items = append(q.items, it)
 	q.mu.Unlock()
 }
 
-func (q *inbox) room(it item) bool {
+func (q *inbox) offer(it item) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.items) >= maxQueue {
@@ -40,6 +41,7 @@ func (q *inbox) room(it item) bool {
 	return true
 }
 
+// poke wakes the loop.
 func (q *inbox) poke() {
 	select {
 	case q.wake <- struct{}{}:
@@ -47,25 +49,15 @@ func (q *inbox) poke() {
 	}
 }
 
-func (q *inbox) put(it item) {
-	q.add(it)
-	q.poke()
-}
-
-func (q *inbox) offer(it item) bool {
-	if !q.room(it) {
-		return false
-	}
-	q.poke()
-	return true
-}
-
-// take gives all that waits. The result is valid until the next call.
-func (q *inbox) take() []item {
+// take gives all that waits, if it is not more than most. The result is valid until the next call.
+func (q *inbox) take(most int) (out []item, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	out := q.items
+	if len(q.items) > most {
+		return nil, false
+	}
+	out = q.items
 	clear(q.spare)
 	q.items, q.spare = q.spare[:0], out
-	return out
+	return out, true
 }

@@ -38,11 +38,21 @@ func (t *Transport) Send(to string, lane Lane, kind uint8, payload []byte) error
 
 // SendFunc is Send with a payload that add appends to the queue itself.
 func (t *Transport) SendFunc(to string, lane Lane, kind uint8, add func(dst []byte) []byte) error {
+	return t.send(to, lane, kind, add, false)
+}
+
+// SendNow is SendFunc for a frame that no other one will follow soon: if nothing else is being sent there, the caller itself
+// writes it, as far as the connection takes it at once.
+func (t *Transport) SendNow(to string, lane Lane, kind uint8, add func(dst []byte) []byte) error {
+	return t.send(to, lane, kind, add, true)
+}
+
+func (t *Transport) send(to string, lane Lane, kind uint8, add func(dst []byte) []byte, now bool) error {
 	p, err := t.pipe(to, lane)
 	if err != nil {
 		return err
 	}
-	return p.send(kind, add)
+	return p.send(kind, add, now)
 }
 
 func (t *Transport) pipe(to string, lane Lane) (*pipe, error) {
@@ -65,7 +75,7 @@ func (t *Transport) pipe(to string, lane Lane) (*pipe, error) {
 	return p, nil
 }
 
-func (p *pipe) send(kind uint8, add func(dst []byte) []byte) error {
+func (p *pipe) send(kind uint8, add func(dst []byte) []byte, now bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.reason != nil && time.Now().Before(p.away) {
@@ -85,7 +95,7 @@ func (p *pipe) send(kind uint8, add func(dst []byte) []byte) error {
 	p.t.stats.out(p.key.lane, len(q)-start-headerSize)
 	if p.sleep {
 		p.sleep = false
-		if p.direct != nil && len(q) <= directBytes {
+		if now && p.direct != nil && len(q) <= directBytes {
 			p.writeNow()
 			return nil
 		}

@@ -34,7 +34,7 @@ type recorder struct {
 	downs  []string
 }
 
-func (r *recorder) OnFrame(from Peer, lane Lane, kind uint8, payload []byte) {
+func (r *recorder) OnFrame(from Peer, lane Lane, kind uint8, payload []byte, _ bool) {
 	h := heard{from, lane, kind, string(payload)}
 	if r.onFrame != nil {
 		r.onFrame(h)
