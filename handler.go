@@ -134,11 +134,11 @@ var laneOf = [...]transport.Lane{wire.Messages: transport.Messages, wire.Replica
 // answer to a member that has just joined, and that this one's log does not list yet, waits until it does.
 func (n *Node) send(m core.Message, now core.Time, alone bool) {
 	k := m.Body.Kind()
-	send := n.transport.SendFunc
-	if alone {
-		send = n.transport.SendNow
-	}
-	err := send(m.To, laneOf[wire.LaneOf(k)], uint8(k), func(dst []byte) []byte { return wire.Append(dst, &m, now) })
+	o := outgoing.Get().(*envelope)
+	o.m, o.now = m, now
+	err := n.transport.SendFunc(m.To, laneOf[wire.LaneOf(k)], uint8(k), alone, o.add)
+	o.m = core.Message{}
+	outgoing.Put(o)
 	if err == nil {
 		return
 	}
@@ -154,6 +154,19 @@ func (n *Node) send(m core.Message, now core.Time, alone bool) {
 		}
 	}
 }
+
+// envelope is a message that is being encoded. They are kept: a function made for each message would cost more than the rest.
+type envelope struct {
+	m   core.Message
+	now core.Time
+	add func(dst []byte) []byte
+}
+
+var outgoing = sync.Pool{New: func() any {
+	o := &envelope{}
+	o.add = func(dst []byte) []byte { return wire.Append(dst, &o.m, o.now) }
+	return o
+}}
 
 func (n *Node) sendEarly() {
 	places := *n.places.Load()

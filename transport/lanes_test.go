@@ -89,7 +89,7 @@ func TestLanesAreToldApart(t *testing.T) {
 	n := loopback(t)
 	a, b := n.start("a", &recorder{}), n.start("b", &recorder{})
 	for l := Messages; l < lanes; l++ {
-		if err := a.SendFunc("b", l, uint8(l), func(dst []byte) []byte { return append(dst, l.class().String()...) }); err != nil {
+		if err := a.SendFunc("b", l, uint8(l), false, func(dst []byte) []byte { return append(dst, l.class().String()...) }); err != nil {
 			t.Fatal(err)
 		}
 	}

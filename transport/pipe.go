@@ -33,26 +33,17 @@ type pipe struct {
 // Send queues a one-way frame for a member and returns at once. An error means that it will not be delivered: ErrBusy,
 // ErrUnknownMember, ErrUnreachable, ErrClosed. No error does not mean that it will be.
 func (t *Transport) Send(to string, lane Lane, kind uint8, payload []byte) error {
-	return t.SendFunc(to, lane, kind, func(dst []byte) []byte { return append(dst, payload...) })
+	return t.SendFunc(to, lane, kind, false, func(dst []byte) []byte { return append(dst, payload...) })
 }
 
-// SendFunc is Send with a payload that add appends to the queue itself.
-func (t *Transport) SendFunc(to string, lane Lane, kind uint8, add func(dst []byte) []byte) error {
-	return t.send(to, lane, kind, add, false)
-}
-
-// SendNow is SendFunc for a frame that no other one will follow soon: if nothing else is being sent there, the caller itself
-// writes it, as far as the connection takes it at once.
-func (t *Transport) SendNow(to string, lane Lane, kind uint8, add func(dst []byte) []byte) error {
-	return t.send(to, lane, kind, add, true)
-}
-
-func (t *Transport) send(to string, lane Lane, kind uint8, add func(dst []byte) []byte, now bool) error {
+// SendFunc is Send with a payload that add appends to the queue itself. alone says that no other frame is to follow soon: if
+// nothing else is being sent there, the caller itself writes it, as far as the connection takes it at once.
+func (t *Transport) SendFunc(to string, lane Lane, kind uint8, alone bool, add func(dst []byte) []byte) error {
 	p, err := t.pipe(to, lane)
 	if err != nil {
 		return err
 	}
-	return p.send(kind, add, now)
+	return p.send(kind, alone, add)
 }
 
 func (t *Transport) pipe(to string, lane Lane) (*pipe, error) {
@@ -75,7 +66,7 @@ func (t *Transport) pipe(to string, lane Lane) (*pipe, error) {
 	return p, nil
 }
 
-func (p *pipe) send(kind uint8, add func(dst []byte) []byte, now bool) error {
+func (p *pipe) send(kind uint8, alone bool, add func(dst []byte) []byte) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.reason != nil && time.Now().Before(p.away) {
@@ -95,7 +86,7 @@ func (p *pipe) send(kind uint8, add func(dst []byte) []byte, now bool) error {
 	p.t.stats.out(p.key.lane, len(q)-start-headerSize)
 	if p.sleep {
 		p.sleep = false
-		if now && p.direct != nil && len(q) <= directBytes {
+		if alone && p.direct != nil && len(q) <= directBytes {
 			p.writeNow()
 			return nil
 		}
