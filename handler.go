@@ -50,7 +50,7 @@ func (h handler) OnFrame(from transport.Peer, _ transport.Lane, _ uint8, payload
 		h.n.log.Warn("message cannot be read", "peer", from.Member, "error", err)
 	case m.From != from.Member || m.To != h.n.id:
 		h.n.log.Warn("message of another sender or receiver", "peer", from.Member, "member", m.From)
-	case h.answered(m, more):
+	case h.answered(m, now, more):
 	case !h.n.engine.Deliver(m, more):
 		if a, ok := m.Body.(*core.Ask); ok {
 			h.n.send(core.Message{From: h.n.id, To: m.From, FromInc: h.n.inc, Body: &core.Answer{ID: a.ID, Result: core.Result{Code: core.CodeOverloaded, Text: "member " + h.n.id + " has too many messages waiting"}}}, h.n.engine.Now(), !more)
@@ -59,9 +59,9 @@ func (h handler) OnFrame(from transport.Peer, _ transport.Lane, _ uint8, payload
 }
 
 // answered answers a local read that needs nothing of the engine.
-func (h handler) answered(m core.Message, more bool) bool {
+func (h handler) answered(m core.Message, now core.Time, more bool) bool {
 	a, ok := m.Body.(*core.Ask)
-	if !ok || a.ID == 0 || h.n.engine.Now() > a.Deadline {
+	if !ok || a.ID == 0 || now > a.Deadline {
 		return false
 	}
 	version := h.n.identity.Load().Version
@@ -69,7 +69,7 @@ func (h handler) answered(m core.Message, more bool) bool {
 	if !here {
 		return false
 	}
-	h.n.send(core.Message{From: h.n.id, To: m.From, FromInc: h.n.inc, Version: version, Body: &core.Answer{ID: a.ID, Result: core.Result{Body: body, Version: version}}}, h.n.engine.Now(), !more)
+	h.n.send(core.Message{From: h.n.id, To: m.From, FromInc: h.n.inc, Version: version, Body: &core.Answer{ID: a.ID, Result: core.Result{Body: body, Version: version}}}, now, !more)
 	return true
 }
 

@@ -81,7 +81,8 @@ func (h *Host) Run(e *core.Execute, done func(*core.Executed)) *core.Executed {
 		return failed(e, &Error{CodeFailed, "member " + h.cfg.Member + " is closing"})
 	}
 	i.clean.Store(false)
-	if d.inline {
+	if d.inline && i.mu.TryLock() { // else it is being read: the core does not wait for that
+		defer i.mu.Unlock()
 		return i.run(e)
 	}
 	h.wg.Go(func() { i.runApart(e, done) })
@@ -100,6 +101,8 @@ func (i *instance) runApart(e *core.Execute, done func(*core.Executed)) {
 		}
 		done(x)
 	}()
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	x = i.run(e)
 }
 

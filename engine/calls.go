@@ -65,11 +65,10 @@ func (e *Engine) Tell(ctx context.Context, c Call) error {
 	if e.ctx.Err() != nil {
 		return ErrClosed
 	}
-	// The caller may be in an Inline handler, whose actor is locked: it must not run others, this one may be among them.
 	if !e.in.offer(c.input(e.calls.number(), e.deadline(ctx))) {
 		return fmt.Errorf("member %s has %d inputs waiting: %w", e.cfg.Core.Self, maxQueue, ErrFull)
 	}
-	e.attend(false)
+	e.attend(false) // who does not wait may well hold a lock
 	return nil
 }
 

@@ -167,7 +167,7 @@ func (e *Engine) SetView(v *core.View) {
 }
 
 // Deliver gives the core a message of another member. Under overload it is dropped; its sender sends it again. more says
-// that another one is to follow at once. The caller holds no actor's lock.
+// that another one is to follow at once. See attend for what the caller may not hold.
 func (e *Engine) Deliver(m core.Message, more bool) bool {
 	if !e.in.offer(item{in: &core.Recv{Msg: m}}) {
 		return false

@@ -247,6 +247,7 @@ func TestTooMuchWaits(t *testing.T) {
 	<-stopped
 	for e.in.offer(item{in: &core.Tick{}}) {
 	}
+	e.in.poke()
 	if r := add(t, e, "k", 5*time.Second); r.Code != core.CodeOverloaded {
 		t.Errorf("%+v", r)
 	}

@@ -49,15 +49,27 @@ func (q *inbox) poke() {
 	}
 }
 
-// take gives all that waits, if it is not more than most. The result is valid until the next call.
-func (q *inbox) take(most int) (out []item, ok bool) {
+// take gives all that waits. The result is valid until the next call.
+func (q *inbox) take() []item {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.items) > most {
+	return q.swap()
+}
+
+// takeOne is take if no more than one item waits; ok is false if more do.
+func (q *inbox) takeOne() (out []item, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.items) > 1 {
 		return nil, false
 	}
-	out = q.items
+	return q.swap(), true
+}
+
+// swap is take. The caller holds mu.
+func (q *inbox) swap() []item {
+	out := q.items
 	clear(q.spare)
 	q.items, q.spare = q.spare[:0], out
-	return out, true
+	return out
 }

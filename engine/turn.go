@@ -2,15 +2,11 @@ package engine
 
 import (
 	"fmt"
-	"math"
 	"runtime/debug"
 	"time"
 
 	"chainmail/engine/core"
 )
-
-// helpMost bounds the inputs that somebody other than the loop takes at once: nobody is kept long by the work of others.
-const helpMost = 16
 
 // loop steps the core for all who do not do it themselves.
 func (e *Engine) loop() {
@@ -26,8 +22,7 @@ func (e *Engine) loop() {
 			return
 		}
 		e.turn.Lock()
-		batch, _ := e.in.take(math.MaxInt)
-		e.work(batch)
+		e.work(e.in.take())
 		if ticked {
 			e.work([]item{{in: &core.Tick{}}})
 		}
@@ -42,17 +37,18 @@ func (e *Engine) later(it item) {
 	e.in.poke()
 }
 
-// attend has what is in the inbox looked at: by the caller itself if it is alone, else by the loop. A caller that steps the
-// core runs what Inline handlers there are to run, so it must hold no actor's lock.
-func (e *Engine) attend(alone bool) {
-	if !alone || !e.help() {
+// attend has what the caller has just put into the inbox looked at: by the caller itself if that is all that waits, else by
+// the loop. A caller that steps the core runs the Inline handler, if any, that its input is for: one that may hold a lock that
+// such a handler takes must leave it to the loop.
+func (e *Engine) attend(self bool) {
+	if !self || !e.help() {
 		e.in.poke()
 	}
 }
 
 // help steps the core in the goroutine of who has put something into the inbox: most find the core idle, and a switch to the
-// loop and back takes longer than the work. It waits for nobody: false if somebody else is at it, if much waits, or if the
-// store is behind.
+// loop and back takes longer than the work. It waits for nobody, and does no work of others: false if somebody else is at it,
+// if more waits, or if the store is behind.
 func (e *Engine) help() bool {
 	if !e.turn.TryLock() {
 		return false
@@ -64,11 +60,11 @@ func (e *Engine) help() bool {
 	if e.commits.behind() {
 		return false
 	}
-	batch, ok := e.in.take(helpMost)
+	batch, ok := e.in.takeOne()
 	if !ok {
 		return false
 	}
-	e.alone = len(batch) == 1
+	e.alone = true
 	e.work(batch)
 	e.commits.flush(false)
 	return true
@@ -93,12 +89,12 @@ func (e *Engine) work(batch []item) {
 			it.do(e.core)
 			continue
 		}
+		e.local = e.local[:0] // a handler that ends its goroutine leaves something
 		e.step(it.in)
 		for i := 0; i < len(e.local); i++ { // it grows meanwhile
 			e.step(e.local[i])
 		}
 		clear(e.local)
-		e.local = e.local[:0]
 	}
 }
 

@@ -1,43 +1,36 @@
-//go:build unix
-
 package transport
 
-import (
-	"net"
-	"syscall"
-)
+// directBytes bounds what a sender writes itself: more is worth the switch to the writer.
+const directBytes = 16 << 10
 
-// direct writes to a connection's socket what it takes at once. One goroutine uses it at a time.
-type direct struct {
-	raw  syscall.RawConn
-	data []byte
-	n    int
-	do   func(fd uintptr)
+// writeNow writes the queue in the sender's goroutine, without a switch to the writer, which sleeps. It waits for nothing: what
+// the socket does not take is left to the writer, and so is what others have queued meanwhile, so that frames go out in the
+// order in which they were queued. The caller holds mu, and has taken sleep.
+func (p *pipe) writeNow() {
+	d, data := p.direct, p.queue
+	p.queue, p.spare, p.lent = p.spare[:0], nil, true
+	p.mu.Unlock()
+	n := d.write(data)
+	p.mu.Lock()
+	p.lent = false
+	if n < len(data) {
+		p.rest = data[n:]
+	} else {
+		p.spare = data[:0]
+	}
+	if p.awaited || p.rest != nil || len(p.queue) > 0 {
+		p.awaited = false
+		p.wake <- struct{}{} // capacity 1, and only who has taken sleep sends
+		return
+	}
+	p.sleep = true
 }
 
-// newDirect is nil for what is not bare TCP.
-func newDirect(c net.Conn) *direct {
-	tcp, ok := c.(*net.TCPConn)
-	if !ok {
-		return nil
-	}
-	raw, err := tcp.SyscallConn()
-	if err != nil {
-		return nil
-	}
-	d := &direct{raw: raw}
-	d.do = func(fd uintptr) {
-		if n, err := syscall.Write(int(fd), d.data); err == nil { // the socket does not block
-			d.n = n
-		}
-	}
-	return d
-}
-
-// write gives how much the socket took. Why it took no more is told to who writes the rest.
-func (d *direct) write(data []byte) int {
-	d.data, d.n = data, 0
-	d.raw.Control(d.do) // not Write: that waits, and heeds the deadline of the last one
-	d.data = nil
-	return d.n
+// takeRest gives what a sender could not write: it ends in the middle of a frame, so it goes before all else.
+func (p *pipe) takeRest() []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	rest := p.rest
+	p.rest = nil
+	return rest
 }

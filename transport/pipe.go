@@ -10,7 +10,8 @@ import (
 )
 
 // pipe sends one lane's frames to one member, over one connection at a time. Frames are encoded straight into the
-// queue; the writer takes the whole queue and writes it at once: what gathers while it writes goes out together.
+// queue; the writer takes the whole queue and writes it at once: what gathers while it writes goes out together. While it
+// sleeps, a sender may write in its place (writeNow): of the two, and of senders, one writes at a time.
 type pipe struct {
 	t   *Transport
 	key pipeKey
@@ -18,16 +19,16 @@ type pipe struct {
 	mu     sync.Mutex
 	queue  []byte
 	spare  []byte
-	sleep  bool      // the writer waits for wake
+	sleep  bool      // the writer waits for wake; who sets it false sends that, or sets it true again
 	away   time.Time // no dial before; what is sent until then is refused
 	reason error
 	heard  time.Time // the member opened a connection to this one
 	wake   chan struct{}
 
-	direct *direct // of the connection there is; nil: none, or one that is not bare TCP
-	lent   bool    // a sender writes
-	wanted bool    // and the writer waits for it to end
-	rest   []byte  // what the socket did not take from a sender: it goes first
+	direct  *direct // of the connection there is; nil: none, or one that senders do not write to
+	lent    bool    // a sender writes
+	awaited bool    // and the writer waits for its end
+	rest    []byte  // what the socket did not take from a sender
 }
 
 // Send queues a one-way frame for a member and returns at once. An error means that it will not be delivered: ErrBusy,
@@ -84,39 +85,16 @@ func (p *pipe) send(kind uint8, alone bool, add func(dst []byte) []byte) error {
 	endFrame(q, start)
 	p.queue = q
 	p.t.stats.out(p.key.lane, len(q)-start-headerSize)
-	if p.sleep {
+	switch {
+	case !p.sleep:
+	case alone && p.direct != nil && len(q) <= directBytes:
 		p.sleep = false
-		if alone && p.direct != nil && len(q) <= directBytes {
-			p.writeNow()
-			return nil
-		}
+		p.writeNow()
+	default:
+		p.sleep = false
 		p.wake <- struct{}{} // capacity 1, and only who clears sleep sends
 	}
 	return nil
-}
-
-const directBytes = 16 << 10
-
-// writeNow writes the queue in the sender's goroutine. The caller holds mu.
-func (p *pipe) writeNow() {
-	d, data := p.direct, p.queue
-	p.queue, p.spare = p.spare[:0], nil
-	p.lent = true
-	p.mu.Unlock()
-	n := d.write(data)
-	p.mu.Lock()
-	p.lent = false
-	if n < len(data) {
-		p.rest = data[n:]
-	} else {
-		p.spare = data[:0]
-	}
-	if p.wanted || p.rest != nil || len(p.queue) > 0 {
-		p.wanted = false
-		p.wake <- struct{}{}
-		return
-	}
-	p.sleep = true
 }
 
 // Pressure is the number of bytes that wait for a member in a lane.
@@ -129,7 +107,7 @@ func (t *Transport) Pressure(to string, lane Lane) int {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.queue)
+	return len(p.rest) + len(p.queue)
 }
 
 // take waits for something to send, for time to ping, or for the end of the connection; the latter two give no data. It
@@ -171,12 +149,13 @@ func (p *pipe) take(tick <-chan time.Time, dead <-chan struct{}) (data []byte, c
 	}
 }
 
-// awake takes back that the writer sleeps, and a wake that came meanwhile.
+// awake takes back that the writer sleeps, and a wake that came meanwhile. A sender that writes is waited for: it waits for
+// nothing itself.
 func (p *pipe) awake() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.sleep {
-		p.wanted = p.lent
+		p.awaited = p.lent
 		p.mu.Unlock()
 		<-p.wake
 		p.mu.Lock()
@@ -339,7 +318,7 @@ func (p *pipe) pump(conn, raw net.Conn, data []byte) error {
 		default:
 		}
 		if data == nil {
-			data = appendFrame(nil, frame{typ: ping})
+			data = appendFrame(p.takeRest(), frame{typ: ping})
 		}
 	}
 }
