@@ -7,10 +7,10 @@ const directBytes = 16 << 10
 // the socket does not take is left to the writer, and so is what others have queued meanwhile, so that frames go out in the
 // order in which they were queued. The caller holds mu, and has taken sleep.
 func (p *pipe) writeNow() {
-	d, data := p.direct, p.queue
+	write, data := p.direct, p.queue
 	p.queue, p.spare, p.lent = p.spare[:0], nil, true
 	p.mu.Unlock()
-	n := d.write(data)
+	n := write(data)
 	p.mu.Lock()
 	p.lent = false
 	if n < len(data) {

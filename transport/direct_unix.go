@@ -7,16 +7,9 @@ import (
 	"syscall"
 )
 
-// direct writes to a connection's socket what that takes at once. One goroutine uses it at a time.
-type direct struct {
-	raw  syscall.RawConn
-	data []byte
-	n    int
-	try  func(fd uintptr)
-}
-
-// newDirect is nil for what is not bare TCP.
-func newDirect(c net.Conn) *direct {
+// directTo gives a function that writes to a connection's socket what that takes at once, and says how much. Why it was no
+// more shows when the rest is written. It is not for two at a time, and nil for what is not bare TCP.
+func directTo(c net.Conn) func(data []byte) int {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
 		return nil
@@ -25,19 +18,17 @@ func newDirect(c net.Conn) *direct {
 	if err != nil {
 		return nil
 	}
-	d := &direct{raw: raw}
-	d.try = func(fd uintptr) {
-		if n, err := syscall.Write(int(fd), d.data); err == nil { // the socket does not block
-			d.n = n
+	var data []byte
+	var n int
+	try := func(fd uintptr) {
+		if k, err := syscall.Write(int(fd), data); err == nil { // the socket does not block
+			n = k
 		}
 	}
-	return d
-}
-
-// write says how much the socket took. Why it took no more shows when the rest is written.
-func (d *direct) write(data []byte) int {
-	d.data, d.n = data, 0
-	d.raw.Control(d.try) // RawConn.Write would wait, and heed the deadline of the write before
-	d.data = nil
-	return d.n
+	return func(b []byte) int {
+		data, n = b, 0
+		raw.Control(try) // RawConn.Write would wait, and heed the deadline of the write before
+		data = nil
+		return n
+	}
 }

@@ -25,10 +25,10 @@ type pipe struct {
 	heard  time.Time // the member opened a connection to this one
 	wake   chan struct{}
 
-	direct  *direct // of the connection there is; nil: none, or one that senders do not write to
-	lent    bool    // a sender writes
-	awaited bool    // and the writer waits for its end
-	rest    []byte  // what the socket did not take from a sender
+	direct  func(data []byte) int // see directTo; of the connection there is, if any
+	lent    bool                  // a sender writes
+	awaited bool                  // and the writer waits for its end
+	rest    []byte                // what the socket did not take from a sender
 }
 
 // Send queues a one-way frame for a member and returns at once. An error means that it will not be delivered: ErrBusy,
@@ -283,7 +283,7 @@ func (p *pipe) failed(err error, fails int) {
 func (p *pipe) pump(conn, raw net.Conn, data []byte) error {
 	p.mu.Lock()
 	p.reason = nil
-	p.direct = newDirect(conn)
+	p.direct = directTo(conn)
 	p.mu.Unlock()
 	var lost error // set before dead is closed
 	dead := make(chan struct{})
