@@ -15,7 +15,7 @@ import (
 )
 
 // Host runs the actors of one member: it is the engine's Runner. Handlers of one key run one after the other; those of a
-// type that is not Inline in goroutines of their own.
+// type that is not Inline in goroutines of their own, and so is a message to an Inline actor that is being read.
 //
 //	goroutine     started by          ended by                   waited for by
 //	a handler     Run                 its return                 Close

@@ -130,7 +130,7 @@ func (h *Host) inTurn(ctx context.Context, i *instance, f func(context.Context, 
 	h.mu.Lock()
 	delete(h.jobs, id)
 	h.mu.Unlock()
-	if c := coded(nil); errors.As(err, &c) && j.err != nil {
+	if c := coded(nil); errors.As(err, &c) && c.HandlerCode() != 0 && j.err != nil { // else it may be running still
 		return j.err
 	}
 	return err

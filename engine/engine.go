@@ -19,7 +19,7 @@ type Store interface {
 }
 
 // Runner runs handlers. Run gives the outcome if it is there at once, else it gives nil and calls done exactly once,
-// later and from another goroutine.
+// later and from another goroutine. All else waits for Run, and it may be a caller's goroutine that runs it.
 type Runner interface {
 	Run(e *core.Execute, done func(*core.Executed)) *core.Executed
 	Ended(e *core.Ended)
