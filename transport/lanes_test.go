@@ -140,7 +140,7 @@ func TestPeerDownAndReconnect(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "later frames arrive", func() bool { return c.heard()[len(c.heard())-1].text == "third" })
+	eventually(t, "later frames arrive", func() bool { h := c.heard(); return h[len(h)-1].text == "third" })
 	if a.down() != downs {
 		t.Error("a loss was reported on a connection that works")
 	}
