@@ -39,8 +39,11 @@ integration: ## whole clusters of the production binary
 sim: ## the simulator: make sim SEEDS=500 START=1
 	$(GO) test ./engine/simtest -count=1 -timeout 0 -v -run 'TestSim$$' -seeds $(SEEDS) -start $(START)
 
-planted: ## the simulator against every planted bug, up to 2,000 seeds each
-	$(GO) test ./engine/simtest -count=1 -timeout 0 -v -run 'TestPlanted$$' -planted 2000
+planted: ## the simulator against every planted bug, up to 2,000 seeds each; writes docs/planted.md
+	$(GO) test ./engine/simtest -count=1 -timeout 0 -v -run 'TestPlanted$$' -planted 2000 -tabulate
+
+planted-known: ## the same, with the seeds of docs/planted.md first
+	$(GO) test ./engine/simtest -count=1 -timeout 0 -v -run 'TestPlanted$$' -planted 2000 -known
 
 model: ## the rules for one key, searched by spin: what must hold, and the variants that must fail
 	$(GO) test ./engine/model -count=1 -timeout 20m -v -run 'TestModel$$' -must
@@ -74,5 +77,6 @@ ci: ## what .ci/run runs
 	$(MAKE) integration
 	$(MAKE) model
 	$(MAKE) sim SEEDS=3000
+	$(MAKE) planted-known
 
-.PHONY: help build demo test race lint integration sim planted model search fuzz bench cover soak ci
+.PHONY: help build demo test race lint integration sim planted planted-known model search fuzz bench cover soak ci

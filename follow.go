@@ -48,12 +48,11 @@ func (n *Node) place(last, p *membership.Placement) {
 	if !n.bind(p.ClusterID) {
 		return
 	}
-	places := maps.Clone(*n.places.Load()) // who has gone may still wait for answers
-	for _, m := range p.Members {
-		places[m.ID] = m.Address
-	}
-	n.places.Store(&places)
-	n.sendEarly()
+	n.locate(func(places map[string]string) {
+		for _, m := range p.Members {
+			places[m.ID] = m.Address
+		}
+	})
 	id := transport.Identity{ClusterID: p.ClusterID, Member: n.id, Incarnation: n.inc, Version: p.Version}
 	if last != nil && last.Ring == p.Ring && slices.Equal(last.Base, p.Base) && slices.Equal(last.Next, p.Next) {
 		id.RingDigest = n.identity.Load().RingDigest // a ring takes some milliseconds
@@ -61,7 +60,37 @@ func (n *Node) place(last, p *membership.Placement) {
 		id.RingDigest = ringDigest(p)
 	}
 	n.identity.Store(&id)
-	n.engine.SetView(bridge.View(p))
+	n.engine.SetView(bridge.View(p), n.coord.IsLeader())
+}
+
+// locate changes where members are found. Those that have gone stay: they may still wait for answers.
+func (n *Node) locate(change func(places map[string]string)) {
+	for {
+		old := n.places.Load()
+		places := maps.Clone(*old)
+		change(places)
+		if n.places.CompareAndSwap(old, &places) {
+			break
+		}
+	}
+	n.sendEarly()
+}
+
+// meet notes the members of a placement that a peer has sent: the engine goes by it at once, and its messages to those that
+// have just been listed must not be lost until this member's log lists them, too.
+func (n *Node) meet(v *core.View) {
+	places := *n.places.Load()
+	unknown := func(m core.MemberInfo) bool { return m.Address != "" && places[m.ID] == "" }
+	if !slices.ContainsFunc(v.Members, unknown) {
+		return
+	}
+	n.locate(func(to map[string]string) {
+		for _, m := range v.Members {
+			if unknown(m) && to[m.ID] == "" {
+				to[m.ID] = m.Address
+			}
+		}
+	})
 }
 
 // ringDigest covers both rings of a placement.
@@ -209,8 +238,9 @@ func (n *Node) left(s core.Stats) string {
 
 // Leave removes this member from the cluster: it submits the change, goes on serving until its ranges have moved, and
 // hands over what it still holds. It returns when the removal is committed and the leader has let the member go; close it
-// then. If ctx ends first the change goes on, and the error says what is left. A member that holds pinned keys does not
-// leave unless DropPinned says that they may be lost: ErrPinned.
+// then. If ctx ends first the change goes on, the error says what is left, and the contexts of the handlers and bodies that
+// still run here have ended. A member that holds pinned keys does not leave unless DropPinned says that they may be lost:
+// ErrPinned.
 func (n *Node) Leave(ctx context.Context, opts ...LeaveOption) error {
 	q := coordinator.ChangeRequest{Remove: []string{n.id}, By: n.id, Why: "leave"}
 	for _, o := range opts {
@@ -238,6 +268,7 @@ func (n *Node) Leave(ctx context.Context, opts ...LeaveOption) error {
 		select { // another change runs: wait for it
 		case <-time.After(5 * lookEvery):
 		case <-ctx.Done():
+			n.host.Interrupt()
 			return fmt.Errorf("leave as member %s: %w: %w", n.id, ctx.Err(), err)
 		}
 	}
@@ -248,6 +279,8 @@ func (n *Node) Leave(ctx context.Context, opts ...LeaveOption) error {
 		return ErrClosed
 	case <-ctx.Done():
 		s, _ := n.stats(n.ctx)
-		return fmt.Errorf("leave as member %s: %w; left are %s, placement %s", n.id, ctx.Err(), n.left(s), n.coord.Placement())
+		left := n.left(s) // before what runs is interrupted
+		n.host.Interrupt()
+		return fmt.Errorf("leave as member %s: %w; left are %s, placement %s", n.id, ctx.Err(), left, n.coord.Placement())
 	}
 }

@@ -40,9 +40,12 @@ func (h handler) OnFrame(from transport.Peer, _ transport.Lane, _ uint8, payload
 		if m.Sent != 0 { // it comes from an engine
 			late = h.n.late.of(from.Member, m.FromInc, m.Sent, now)
 		}
-		if a, ok := m.Body.(*core.Ask); ok {
+		switch b := m.Body.(type) {
+		case *core.Ask:
 			h.n.lastAsk.Store(int64(now))
-			aged(a, late)
+			aged(b, late)
+		case *core.NewView:
+			h.n.meet(b.View)
 		}
 	}
 	switch {
@@ -213,4 +216,4 @@ func (n *Node) report(ctx context.Context, r core.Report) error {
 }
 
 // wantView gives the engine the newest placement of the local log again.
-func (n *Node) wantView() { n.engine.SetView(bridge.View(n.coord.Placement())) }
+func (n *Node) wantView() { n.engine.SetView(bridge.View(n.coord.Placement()), n.coord.IsLeader()) }

@@ -64,7 +64,7 @@ func (n *Node) declareOne(name string, want int) error {
 			if have != want {
 				return fmt.Errorf("type %s has %d replicas in this cluster since its first use, %d in the configuration of member %s: set Options.Replicas to %d", name, have, want, n.id, have)
 			}
-			n.engine.SetView(bridge.View(p)) // before any call that has waited for it
+			n.engine.SetView(bridge.View(p), n.coord.IsLeader()) // before any call that has waited for it
 			return nil
 		}
 		if p.ClusterID != "" && p.Stage == membership.StageStable {

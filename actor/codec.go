@@ -36,6 +36,7 @@ var msgpackHandle = func() *codec.MsgpackHandle {
 	h.RawToString = true
 	h.Canonical = true // maps in the order of their keys
 	h.MapType = reflect.TypeFor[map[string]any]()
+	h.MapValueReset = true // see immutable
 	return h
 }()
 

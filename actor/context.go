@@ -55,7 +55,7 @@ func (c *turnCtx) Value(k any) any {
 	return c.Context.Value(k)
 }
 
-// end ends it when the handler has returned.
+// end ends it when the handler has returned, or before.
 func (c *turnCtx) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,8 +65,8 @@ func (c *turnCtx) end() {
 	}
 }
 
-// streamCtx is the context of a stream's handler: it lasts as long as the activation, and the turn is the one that the
-// handler runs in just now.
+// streamCtx is the context of a stream's handler: it is the instance's work, and the turn is the one that the handler runs
+// in just now.
 type streamCtx struct {
 	context.Context
 	i *instance

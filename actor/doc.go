@@ -27,8 +27,11 @@
 //
 // Each exported field is one page, the unit that is replicated when it has changed; a field with the tag `page:"-"`, or an
 // unexported one, lives as long as the activation and is not kept. Map, List and Blob keep a page per entry or block, so
-// that a small change of a big state stays small on the wire. They may be used as fields of the state only, not deeper. A
-// page that the type does not know, left by a newer version of it, stays as it is.
+// that a small change of a big state stays small on the wire. They may be used as fields of the state only, not deeper.
+//
+// What a newer version of the type has written and this one does not know stays: pages as they are, and fields within pages
+// with the struct, the map's key or the container's entry that they are in. An element of a slice keeps them as long as this
+// version does not change it; one that it changes loses them, so that none can take over another's.
 //
 // # Concurrency
 //

@@ -147,7 +147,8 @@ func FuzzCodecs(f *testing.F) {
 			}
 			f.Add(b)
 		}
-		b, _ := c.Marshal(&newAddress{Street: "s", Zip: "z", Opt: &struct{ A, B int }{1, 2}})
+		b, _ := c.Marshal(&newAddress{Street: "s", Zip: "z", Opt: &struct{ A, B int }{1, 2},
+			ByYear: map[int]struct{ N, M int }{-1: {1, 2}, 300: {3, 4}}, Stops: []struct{ A, B int }{{1, 2}, {1, 2}, {3, 4}}})
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +23,8 @@ import (
 //	a handler     Run                 its return                 Close
 //	a body        first message       its activation's end       Close
 //	a timer's     the timer           its message's answer       Close
+//	an idle       the next stream     its message's answer       Close
+//	stream's end
 //	OnDeactivate  Ended               its return                 Close
 type Host struct {
 	cfg   HostConfig
@@ -141,6 +145,17 @@ func (h *Host) Ended(e *core.Ended) {
 	i.cancel()
 	if !h.closed {
 		h.wg.Go(func() { i.end(e.Reason) })
+	}
+}
+
+// Interrupt ends the contexts of the handlers and bodies that run now. Messages that come later are run as ever; what an
+// interrupted handler returns is taken as it is.
+func (h *Host) Interrupt() {
+	h.mu.Lock()
+	acts := slices.Collect(maps.Values(h.acts))
+	h.mu.Unlock()
+	for _, i := range acts {
+		i.interrupt()
 	}
 }
 

@@ -34,6 +34,11 @@ type instance struct {
 	timers  map[string]*timer
 	remind  map[string]*timer
 	streams map[string]*stream
+
+	running  atomic.Pointer[turnCtx] // of the message that runs, nil if none does
+	workMu   sync.Mutex
+	workCtx  context.Context // see work; nil until something needs it
+	stopWork context.CancelFunc
 }
 
 // Methods of the package's own, beside those of the core.
@@ -50,7 +55,8 @@ func (i *instance) run(e *core.Execute) *core.Executed {
 	t := &Turn{i: i, path: e.Path}
 	ctx := &turnCtx{Context: i.ctx, turn: t, deadline: time.Now().Add(time.Duration(e.Deadline - e.Now))}
 	i.turn = t
-	defer func() { i.turn = nil; ctx.end() }()
+	i.running.Store(ctx)
+	defer func() { i.turn = nil; i.running.Store(nil); ctx.end() }()
 	if e.First {
 		i.st = nil
 	}
@@ -235,6 +241,30 @@ func (i *instance) mark(e *core.Execute, x *core.Executed) *core.Executed {
 		i.h.wg.Go(i.runBody)
 	}
 	return x
+}
+
+// work gives the context of what outlasts a message: the body and the streams. It ends with the activation, or before that
+// with interrupt; what begins later gets another one.
+func (i *instance) work() context.Context {
+	i.workMu.Lock()
+	defer i.workMu.Unlock()
+	if i.workCtx == nil {
+		i.workCtx, i.stopWork = context.WithCancel(i.ctx)
+	}
+	return i.workCtx
+}
+
+// interrupt ends the contexts of what runs now, and of nothing else.
+func (i *instance) interrupt() {
+	if ctx := i.running.Load(); ctx != nil {
+		ctx.end()
+	}
+	i.workMu.Lock()
+	defer i.workMu.Unlock()
+	if i.workCtx != nil {
+		i.stopWork()
+		i.workCtx = nil
+	}
 }
 
 // end is called once when the activation has ended.

@@ -26,6 +26,7 @@ type stream struct {
 	push func(in *chunk) ([]byte, bool, error) // of elements that it takes
 	stop func()
 	used time.Time
+	late bool   // it was idle for too long: the message that ends it is on its way
 	fail error  // that the handler has ended it with, after elements that went before
 	seq  uint64 // of the last part
 	last []byte // the answer to it
@@ -154,8 +155,8 @@ func unpack(b []byte) (c chunk, err error) {
 // streamOpen starts a stream and gives its first elements. The context of the stream is the activation's: that of the
 // message ends with it.
 func (i *instance) streamOpen(_ context.Context, m *methodDef, state any, body []byte) ([]byte, error) {
-	i.dropIdle()
-	next, stop, err := m.open(streamCtx{i.ctx, i}, state, body)
+	i.endIdle()
+	next, stop, err := m.open(streamCtx{i.work(), i}, state, body)
 	if err != nil {
 		return nil, err
 	}
@@ -169,18 +170,32 @@ func newID() string {
 	return hex.EncodeToString(b[:])
 }
 
-func (i *instance) dropIdle() {
+// endIdle has streams that nobody has used for long end in turns of their own: what their handlers do then belongs neither to
+// the message that runs now, which may be a query, nor to its fate.
+func (i *instance) endIdle() {
 	for id, s := range i.streams {
-		if time.Since(s.used) > streamIdle {
-			i.dropStream(id)
+		if s.late || time.Since(s.used) <= streamIdle {
+			continue
 		}
+		s.late = true
+		method, c := nextMethod, chunk{ID: id, End: true}
+		if s.push != nil {
+			method, c.Code, c.Err = pushMethod, CodeGone, fmt.Sprintf("it was idle for more than %s", streamIdle)
+		}
+		i.h.wg.Go(func() { i.own(method, pack(&c)) })
 	}
 }
 
 func (i *instance) keepStream(id string, s *stream) error {
-	if i.streams[id] == nil && len(i.streams) >= maxStreams {
+	n := 0
+	for _, s := range i.streams {
+		if !s.late {
+			n++
+		}
+	}
+	if i.streams[id] == nil && n >= maxStreams {
 		s.stop()
-		return &Error{CodeFailed, fmt.Sprintf("%s has %d streams under way; at most %d are allowed", i.key, len(i.streams), maxStreams)}
+		return &Error{CodeFailed, fmt.Sprintf("%s has %d streams under way; at most %d are allowed", i.key, n, maxStreams)}
 	}
 	if i.streams == nil {
 		i.streams = map[string]*stream{}
@@ -190,11 +205,16 @@ func (i *instance) keepStream(id string, s *stream) error {
 	return nil
 }
 
-// dropStream ends a stream: its handler is told so, and may do what it pleases.
+// dropStream ends a stream without an answer: its handler is told so, and may do what it pleases. The turn is not its own,
+// though it has the instance for itself: it is a caller's that wants no more, for which nothing is committed, or that of the
+// first message on another state than the handler's, or the activation has ended. So there is no turn for it to change.
 func (i *instance) dropStream(id string) {
 	if s := i.streams[id]; s != nil {
 		delete(i.streams, id)
+		t := i.turn
+		i.turn = nil
 		i.protected("stream", func() error { s.stop(); return nil })
+		i.turn = t
 	}
 }
 
@@ -211,7 +231,9 @@ func (i *instance) streamNext(body []byte) ([]byte, error) {
 	s := i.streams[c.ID]
 	switch {
 	case c.End:
-		i.dropStream(c.ID)
+		if s != nil && s.next != nil { // one that takes elements may change something: it is ended with them
+			i.dropStream(c.ID)
+		}
 		return nil, nil
 	case s == nil || s.next == nil || c.Seq != 0 && c.Seq != s.seq && c.Seq != s.seq+1:
 		return nil, i.gone(c.ID)
@@ -329,8 +351,8 @@ func (i *instance) streamPush(_ context.Context, state any, body []byte) ([]byte
 		if c.Name == "" || m == nil || m.take == nil {
 			return nil, i.gone(c.ID)
 		}
-		i.dropIdle()
-		s = m.take(streamCtx{i.ctx, i}, state)
+		i.endIdle()
+		s = m.take(streamCtx{i.work(), i}, state)
 	}
 	switch {
 	case c.Seq != 0 && c.Seq == s.seq && s.last != nil:

@@ -321,3 +321,90 @@ func TestStreamsOfCallersThatLeave(t *testing.T) {
 		f.over(t)
 	})
 }
+
+// A stream that was idle for too long ends in a turn of its own: what its handler does then is committed by itself, and has
+// nothing to do with the message that has found it, be that a query or one that fails.
+func TestIdleStreamEndsInItsOwnTurn(t *testing.T) {
+	var ending, finding *actor.Turn
+	typ := actor.NewType("flow", actor.Options[steps]{Errors: map[uint16]error{1: errOwn}})
+	sum := actor.Collect(typ, "sum", func(ctx context.Context, s *steps, in iter.Seq2[int, error]) (int, error) {
+		for v, err := range in {
+			if err != nil {
+				ending = actor.Current(ctx)
+				s.N += 1000
+				return s.N, nil
+			}
+			if v < 0 {
+				finding = actor.Current(ctx)
+				s.N = v
+				return 0, errOwn
+			}
+			s.N++
+		}
+		return s.N, nil
+	})
+	count := actor.Stream(typ, "count", func(ctx context.Context, s *steps, n int) iter.Seq2[int, error] {
+		return func(yield func(int, error) bool) {
+			finding = actor.Current(ctx)
+			for i := range n {
+				if !yield(i, nil) {
+					return
+				}
+			}
+		}
+	})
+	look := actor.Query(typ, "look", func(_ context.Context, s *steps, _ actor.None) (int, error) { return s.N, nil })
+	for name, find := range map[string]func(ctx context.Context, c *chainmailtest.Cluster) error{
+		"a query": func(ctx context.Context, c *chainmailtest.Cluster) (last error) {
+			for _, err := range count.Ask(ctx, c, "k", 100) {
+				last = err
+			}
+			return last
+		},
+		"one that fails": func(ctx context.Context, c *chainmailtest.Cluster) error {
+			if _, err := sum.Send(ctx, c, "k", func(yield func(int, error) bool) { yield(-1, nil) }); !errors.Is(err, errOwn) {
+				return fmt.Errorf("it gives %w", err)
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ending, finding = nil, nil
+			bubble(t, 1, []actor.Registered{typ}, func(t *testing.T, c *chainmailtest.Cluster) {
+				ctx := within(t, time.Hour)
+				goOn, sent := make(chan struct{}), make(chan error)
+				go func() {
+					_, err := sum.Send(ctx, c, "k", func(yield func(int, error) bool) {
+						for v := range 65 {
+							if v == 64 { // what was sent is with the actor
+								<-goOn
+							}
+							if !yield(v, nil) {
+								return
+							}
+						}
+					})
+					sent <- err
+				}()
+				time.Sleep(2 * time.Minute)
+				if err := find(ctx, c); err != nil {
+					t.Error(err)
+				}
+				n := 0
+				for range 100 {
+					if n = must(look.Ask(ctx, c, "k", actor.None{})); n > 64 {
+						break
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+				if n != 1064 || ending == nil || ending == finding {
+					t.Errorf("the sum is %d, the stream ended in turn %p and was found in %p", n, ending, finding)
+				}
+				close(goOn)
+				if err := <-sent; !errors.Is(err, actor.ErrStreamGone) {
+					t.Errorf("the sender goes on with %v", err)
+				}
+			})
+		})
+	}
+}

@@ -116,7 +116,7 @@ func (s *Self[S]) Do(ctx context.Context, f func(ctx context.Context, state *S) 
 type job struct {
 	i   *instance
 	f   func(ctx context.Context, state any) error
-	err error // of f, once the actor has run it
+	err error // of f, once the actor has run it. Host.mu guards it: who asked may have given up
 }
 
 func (h *Host) inTurn(ctx context.Context, i *instance, f func(context.Context, any) error) error {
@@ -129,9 +129,10 @@ func (h *Host) inTurn(ctx context.Context, i *instance, f func(context.Context, 
 	_, err := h.cfg.Asker.AskActor(ctx, Call{Type: i.key.Type, Key: i.key.Name, Method: doMethod, Body: binary.BigEndian.AppendUint64(nil, id)})
 	h.mu.Lock()
 	delete(h.jobs, id)
+	own := j.err
 	h.mu.Unlock()
-	if c := coded(nil); errors.As(err, &c) && c.HandlerCode() != 0 && j.err != nil { // else it may be running still
-		return j.err
+	if c := coded(nil); errors.As(err, &c) && c.HandlerCode() != 0 && own != nil {
+		return own
 	}
 	return err
 }
@@ -147,8 +148,11 @@ func (h *Host) do(ctx context.Context, i *instance, body []byte, state any) erro
 	if j == nil || j.i != i {
 		return &Error{CodeGone, fmt.Sprintf("the activation of %s has ended", i.key)}
 	}
-	j.err = j.f(ctx, state)
-	return j.err
+	err := j.f(ctx, state)
+	h.mu.Lock()
+	j.err = err
+	h.mu.Unlock()
+	return err
 }
 
 const (
@@ -156,19 +160,21 @@ const (
 	bodyPauseMost  = 30 * time.Second
 )
 
-// runBody runs the actor's Run until it returns nil or the activation ends.
+// runBody runs the actor's Run until it returns nil or the activation ends. One that was interrupted is run again after the
+// longest pause if its member is still there: whether it returned because it was told to, nobody can say.
 func (i *instance) runBody() {
 	for pause := bodyPauseFirst; ; pause = min(2*pause, bodyPauseMost) {
-		began := time.Now()
-		err := i.protected("Run", func() error { return i.d.run(i.ctx, i) })
-		if i.ctx.Err() != nil {
+		began, ctx := time.Now(), i.work()
+		err := i.protected("Run", func() error { return i.d.run(ctx, i) })
+		switch {
+		case i.ctx.Err() != nil:
 			return
-		}
-		if err == nil {
+		case ctx.Err() != nil:
+			pause, err = bodyPauseMost, ctx.Err()
+		case err == nil:
 			i.own(doneMethod, nil)
 			return
-		}
-		if time.Since(began) > bodyPauseMost {
+		case time.Since(began) > bodyPauseMost:
 			pause = bodyPauseFirst
 		}
 		i.h.cfg.Logger.Warn("body failed and is run again", "key", i.key.String(), "error", err, "pause", pause)

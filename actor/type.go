@@ -41,9 +41,9 @@ type Options[S any] struct {
 	// OnDeactivate is called when an activation has ended: moved, fenced (another member took over), idle, closing. What it
 	// changes is not kept.
 	OnDeactivate func(ctx context.Context, state *S, reason string)
-	// Run is work of the actor's own, beside its messages, from activation until it returns or ctx ends because the
-	// activation did. While it has not returned nil the key is marked as active: it is started again wherever its owner is.
-	// If it returns an error or panics it is run again after a pause that grows.
+	// Run is work of the actor's own, beside its messages, from activation until it returns or ctx ends: because the
+	// activation did, or the time that its member had to leave. While it has not returned nil the key is marked as active: it
+	// is started again wherever its owner is. If it returns an error or panics it is run again after a pause that grows.
 	Run func(ctx context.Context, self *Self[S]) error
 }
 

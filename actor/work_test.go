@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"chainmail"
@@ -354,5 +357,94 @@ func TestHandlersContextEnds(t *testing.T) {
 		if err := <-answer; err != nil && !errors.Is(err, chainmail.ErrUnknownOutcome) {
 			t.Errorf("a message whose owner stopped: %v", err)
 		}
+	})
+}
+
+// A leave that does not end in its time ends the contexts of what still runs on its member: handlers, streams and bodies. The
+// member is left as it is, and goes on if it can: the body is run again, here or by who owns the key then.
+func TestLeaveInterrupts(t *testing.T) {
+	j := &journal{}
+	var bodies atomic.Int32
+	ended := func(ctx context.Context, what string) {
+		<-ctx.Done()
+		j.note("%s: %v", what, ctx.Err())
+	}
+	typ := actor.NewType("waits", actor.Options[steps]{Run: func(ctx context.Context, self *actor.Self[steps]) error {
+		bodies.Add(1)
+		defer bodies.Add(-1)
+		ended(ctx, "body")
+		return nil
+	}})
+	wait := actor.Handle(typ, "wait", func(ctx context.Context, s *steps, until bool) (int, error) {
+		if s.N++; until {
+			ended(ctx, "handler")
+		}
+		return s.N, ctx.Err()
+	})
+	plain := actor.NewType("plain", actor.Options[steps]{})
+	take := actor.Collect(plain, "take", func(ctx context.Context, s *steps, in iter.Seq2[int, error]) (int, error) {
+		for range in {
+			ended(ctx, "stream")
+			return s.N, nil
+		}
+		return 0, nil
+	})
+	bubble(t, 4, []actor.Registered{typ, plain}, func(t *testing.T, c *chainmailtest.Cluster) {
+		key, other := keyOwnedBy(c, "waits", 0), keyOwnedBy(c, "plain", 0)
+		must(wait.Ask(within(t, time.Hour), c.Node(0), key, false))
+		c.Pause(3) // what it gains cannot be filled: the change stands still
+		answers := make(chan error)
+		go func() {
+			_, err := wait.Ask(within(t, 2*time.Minute), c.Node(0), key, true)
+			answers <- err
+		}()
+		go func() {
+			_, err := take.Send(within(t, 2*time.Minute), c.Node(0), other, upTo(100))
+			answers <- err
+		}()
+		time.Sleep(time.Second)
+		if n := bodies.Load(); n != 1 {
+			t.Errorf("%d bodies run", n)
+		}
+		j.want(t, "before the leave")
+		ctx, done := context.WithTimeout(t.Context(), 20*time.Second)
+		err := c.Node(0).Leave(ctx)
+		done()
+		if err == nil || !strings.Contains(err.Error(), "waits/"+key+" (runs wait)") {
+			t.Errorf("a leave while a handler waits gives %v", err)
+		}
+		if c.Owner("waits", key) != 0 || c.Owner("plain", other) != 0 {
+			t.Error("the keys moved: what follows shows nothing")
+		}
+		synctest.Wait()
+		got := j.take()
+		slices.Sort(got)
+		if want := []string{"body: context canceled", "handler: context canceled", "stream: context canceled"}; !slices.Equal(got, want) {
+			t.Errorf("after the leave: %q, want %q", got, want)
+		}
+		for range 2 {
+			if err := <-answers; err != nil && !errors.Is(err, chainmail.ErrFailed) {
+				t.Errorf("a message that was interrupted gives %v", err)
+			}
+		}
+		if n := must(wait.Ask(within(t, time.Minute), c.Node(0), key, false)); n != 2 { // the other one was undone
+			t.Errorf("the next message gives %d", n)
+		}
+		time.Sleep(time.Minute)
+		if n := bodies.Load(); n != 1 {
+			t.Errorf("after a pause %d bodies run", n)
+		}
+		j.want(t, "after a pause")
+		c.Resume(3)
+		eventually(t, "the change goes on", func() bool {
+			select {
+			case <-c.Node(0).Removed():
+				return c.Owner("waits", key) != 0
+			default:
+				return false
+			}
+		})
+		eventually(t, "the body runs at the new owner", func() bool { return bodies.Load() == 1 })
+		c.Kill(0)
 	})
 }

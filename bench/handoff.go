@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"runtime/pprof"
 	"sync"
+	"syscall"
 	"time"
 
 	"chainmail"
@@ -28,9 +29,9 @@ func handoff() error {
 		keys, size          int
 		wantRate, wantBytes float64
 	}{{100_000, 256, 0.15, 1.3}, {1500, 64 << 10, 0.3, 1.05}} {
-		var rates, floors, shares, wires []float64
-		for range *runs {
-			gained, took, wire, err := handoffOnce(c.keys, c.size)
+		var rates, floors, shares, wires, works []float64
+		for i := range *runs {
+			gained, took, work, wire, err := handoffOnce(c.keys, c.size, i)
 			if err != nil {
 				return err
 			}
@@ -41,10 +42,11 @@ func handoff() error {
 			rate := float64(gained) / took.Seconds()
 			plain := float64(gained) / floor.Seconds()
 			rates, floors = append(rates, rate/1e6), append(floors, plain/1e6)
+			works = append(works, work.Seconds())
 			shares, wires = append(shares, rate/plain), append(wires, float64(wire)/float64(gained))
 		}
-		fmt.Printf("  %6d keys of %5d B: %.0f MB/s, plain copy %.0f MB/s, ratio %.2f (wanted >= %.2f); wire/gained %.2f (wanted <= %.2f)\n",
-			c.keys, c.size, median(rates), median(floors), median(shares), c.wantRate, median(wires), c.wantBytes)
+		fmt.Printf("  %6d keys of %5d B: %.0f MB/s, plain copy %.0f MB/s, ratio %.2f (wanted >= %.2f); wire/gained %.2f (wanted <= %.2f); processor %.2f s\n",
+			c.keys, c.size, median(rates), median(floors), median(shares), c.wantRate, median(wires), c.wantBytes, median(works))
 	}
 	return nil
 }
@@ -79,7 +81,8 @@ func three() ([]*chainmail.Node, error) {
 	return nodes, nil
 }
 
-func handoffOnce(keys, size int) (gained int, took time.Duration, wire uint64, err error) {
+// handoffOnce gives the bytes gained, how long the change took and how much of the processors, and the bytes that came.
+func handoffOnce(keys, size, run int) (gained int, took, work time.Duration, wire uint64, err error) {
 	nodes, err := three()
 	defer func() {
 		for _, n := range nodes {
@@ -87,14 +90,14 @@ func handoffOnce(keys, size int) (gained int, took time.Duration, wire uint64, e
 		}
 	}()
 	if err != nil {
-		return 0, 0, 0, err
+		return 0, 0, 0, 0, err
 	}
 	if err := fill(nodes[0], keys, size); err != nil {
-		return 0, 0, 0, err
+		return 0, 0, 0, 0, err
 	}
 	joiner, err := node("m4", []string{nodes[0].Addr()})
 	if err != nil {
-		return 0, 0, 0, err
+		return 0, 0, 0, 0, err
 	}
 	nodes = append(nodes, joiner)
 	ctx, done := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -104,17 +107,17 @@ func handoffOnce(keys, size int) (gained int, took time.Duration, wire uint64, e
 			break
 		}
 		if err := pause(ctx); err != nil {
-			return 0, 0, 0, err
+			return 0, 0, 0, 0, err
 		}
 	}
 	lead := leader(nodes)
 	runtime.GC() // what the load left is not the handoff's
-	stop, err := profiled(size)
+	stop, err := profiled(size, run)
 	if err != nil {
-		return 0, 0, 0, err
+		return 0, 0, 0, 0, err
 	}
 	defer stop()
-	began := time.Now()
+	began, worked := time.Now(), processor()
 	ch, err := lead.Coordinator().Submit(ctx, coordinator.ChangeRequest{Add: []string{"m4"}})
 	for err == nil && ch.Outcome == membership.Running {
 		if err = pause(ctx); err == nil {
@@ -122,15 +125,24 @@ func handoffOnce(keys, size int) (gained int, took time.Duration, wire uint64, e
 		}
 	}
 	if err != nil {
-		return 0, 0, 0, err
+		return 0, 0, 0, 0, err
 	}
-	took = time.Since(began)
+	took, work = time.Since(began), processor()-worked
 	for _, m := range nodes[0].Members(ctx) {
 		if m.ID == "m4" {
-			return int(m.TakenKeys) * size, took, m.BytesIn, nil
+			return int(m.TakenKeys) * size, took, work, m.BytesIn, nil
 		}
 	}
-	return 0, 0, 0, fmt.Errorf("m4 is not listed")
+	return 0, 0, 0, 0, fmt.Errorf("m4 is not listed")
+}
+
+// processor is the time that this process has had of processors.
+func processor() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // leader gives the node that hears of the log's entries first, any of them while none leads.
@@ -143,12 +155,12 @@ func leader(nodes []*chainmail.Node) *chainmail.Node {
 	return nodes[0]
 }
 
-// profiled writes a CPU profile, if that is wanted, until stop is called: one file for each size of values.
-func profiled(size int) (stop func(), err error) {
+// profiled writes a CPU profile, if that is wanted, until stop is called: one file for each size of values and run.
+func profiled(size, run int) (stop func(), err error) {
 	if *profile == "" {
 		return func() {}, nil
 	}
-	f, err := os.Create(fmt.Sprintf("%s.%d", *profile, size))
+	f, err := os.Create(fmt.Sprintf("%s.%d.%d", *profile, size, run))
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-var profile = flag.String("profile", "", "write CPU profiles of the handoffs, without what leads to them, to this name and the size of values")
+var profile = flag.String("profile", "", "write CPU profiles of the handoffs, without what leads to them, to this name, the size of values and the run")
 
 var runs = flag.Int("runs", 3, "repetitions; medians are printed")
 

@@ -73,6 +73,16 @@ func (h *health) fresh() {
 	clear(h.silent)
 }
 
+// heard gives a member that was silent time anew, because it registers: the heartbeats to one that was away are far apart, and
+// it must not be taken for down again before it has had one. The log takes it for up when it is registered, and no earlier.
+func (h *health) heard(id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, silent := h.silent[id]; silent {
+		h.silent[id] = time.Now()
+	}
+}
+
 // down says whether a member has been silent for so long.
 func (h *health) down(id string, d time.Duration) bool {
 	h.mu.Lock()

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"chainmail/coordinator/membership"
+	"chainmail/ring"
 )
 
 // configurations reads all server lists in a member's log.
@@ -109,6 +110,36 @@ func TestVotePasses(t *testing.T) {
 		}
 		if !was && voters > 1 && voters < 3 {
 			t.Errorf("%d votes without that of %s: %v", voters, m.id, x.Servers)
+		}
+	}
+}
+
+// TestHeirStays has a voter go while a change runs that removes another member: that one is on the ring yet, and gets no vote.
+func TestHeirStays(t *testing.T) {
+	t.Parallel()
+	p := &membership.Placement{Stage: membership.StageCopy}
+	var servers []raft.Server
+	for _, id := range []string{"a", "b", "c", "d", "e"} {
+		p.Members = append(p.Members, membership.Member{ID: id})
+		servers = append(servers, raft.Server{ID: raft.ServerID(id), Address: raft.ServerAddress(addrOf(id)), Suffrage: raft.Nonvoter})
+		p.Base = append(p.Base, ring.Member{ID: id, Weight: 1})
+	}
+	for i := range 3 {
+		servers[i].Suffrage = raft.Voter
+	}
+	p.Next = slices.Delete(slices.Clone(p.Base), 3, 4)
+	all := func(string) bool { return true }
+	for _, c := range []struct{ target, want string }{{"abcde", "d"}, {"abce", "e"}, {"abc", ""}} {
+		p.Target = nil
+		for _, id := range c.target {
+			p.Target = append(p.Target, ring.Member{ID: string(id), Weight: 1})
+		}
+		got := ""
+		if s := heir(p, servers, "a", 5, all); s != nil {
+			got = string(s.ID)
+		}
+		if got != c.want {
+			t.Errorf("a goes while the target is %s: its vote is for %q, not %q", c.target, got, c.want)
 		}
 	}
 }

@@ -42,8 +42,12 @@ func (c *Coordinator) HandleRequest(ctx context.Context, kind uint8, payload []b
 		if c.raft.State() != raft.Leader {
 			return nil, ErrNotLeader
 		}
-		if _, err := membership.Decode(payload); err != nil {
+		cmd, err := membership.Decode(payload)
+		if err != nil {
 			return nil, err
+		}
+		if cmd.Register != nil {
+			c.health.heard(cmd.Register.Member.ID)
 		}
 		r, err := c.applyHere(payload)
 		if err != nil {

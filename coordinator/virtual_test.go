@@ -174,6 +174,56 @@ func TestVirtualDetector(t *testing.T) {
 	})
 }
 
+// TestVirtualComesBack has a member come back that was down, or nearly so: what its own registration has said is not taken back
+// before it has had a heartbeat, or its keys would move there, away and there again.
+func TestVirtualComesBack(t *testing.T) {
+	virtual(t, *virtualRuns, func(c *cluster, r *rand.Rand) {
+		dirs := map[string]string{}
+		begin := func(id string) *member {
+			return c.start(id, func(cfg *Config) { production(cfg); cfg.DataDir = dirs[id] })
+		}
+		for _, id := range names(3) {
+			dirs[id] = c.t.TempDir()
+			begin(id)
+		}
+		if err := c.members["a"].Bootstrap(voters(names(3)...), false); err != nil {
+			c.t.Fatal(err)
+		}
+		c.placed(names(3)...)
+		for range 3 {
+			c.pass(max(defaultDownAfter, 2*defaultHeartbeat) + leadEvery)
+			l, m := c.leader(), c.follower()
+			at := l.Placement().Revision
+			m.kill()
+			if r.IntN(3) == 0 {
+				c.pass(defaultDownAfter - time.Duration(r.Int64N(int64(time.Second))))
+			} else {
+				c.eventually(m.id+" is marked down", func() bool { return l.down(m.id) })
+				c.pass(time.Duration(r.Int64N(int64(30 * time.Second))))
+			}
+			back := begin(m.id)
+			if err := back.Register(c.ctx, back.inc); err != nil { // as every member does when it starts
+				c.t.Fatal(err)
+			}
+			c.pass(defaultDownAfter + 2*defaultHeartbeat)
+			if l != c.leader() {
+				continue // the next one knows nothing of the one before
+			}
+			marked, was := 0, false
+			for at++; at <= l.Placement().Revision; at++ {
+				x, _ := l.fsm.at(at).Member(m.id)
+				if x.Down && !was {
+					marked++
+				}
+				was = x.Down
+			}
+			if was || marked > 1 {
+				c.t.Errorf("%s was taken for down %d times, and is: %t", m.id, marked, was)
+			}
+		}
+	})
+}
+
 // leaderOfRest gives the member that leads those that are not cut off.
 func (c *cluster) leaderOfRest(cut string) *member {
 	var out *member

@@ -50,29 +50,39 @@ func (c *Coordinator) passVote(p *membership.Placement, going string) (given boo
 	if err := f.Error(); err != nil {
 		return false, err
 	}
-	voters, could := 0, 0
-	var next *raft.Server
-	for _, s := range f.Configuration().Servers {
-		m, ok := p.Member(string(s.ID))
-		fit := ok && !m.Down && !m.NonVoter && membership.In(p.Base, m.ID)
-		if s.Suffrage == raft.Voter && (string(s.ID) == going || ok && m.Removed) {
-			continue
-		} else if s.Suffrage == raft.Voter {
-			voters++
-		} else if fit && c.caughtUp(string(s.Address)) {
-			could++
-			if next == nil {
-				next = &s
-			}
-		}
-	}
-	if next == nil || wantedVotes(voters, could, c.cfg.MaxVoters) <= voters {
+	next := heir(p, f.Configuration().Servers, going, c.cfg.MaxVoters, c.caughtUp)
+	if next == nil {
 		return false, nil
 	}
 	if err := c.ask(func() error { return c.raft.AddVoter(next.ID, next.Address, f.Index(), queueTimeout).Error() }); err != nil {
 		return false, fmt.Errorf("a vote for %s: %w", next.ID, err)
 	}
 	return true, nil
+}
+
+// heir gives the server that gets a vote next, nil if none should. It has to be on the ring and to stay there: one that the
+// running change removes would have to pass the vote on at once.
+func heir(p *membership.Placement, servers []raft.Server, going string, most int, caughtUp func(addr string) bool) *raft.Server {
+	voters, could := 0, 0
+	var next *raft.Server
+	for _, s := range servers {
+		m, ok := p.Member(string(s.ID))
+		fit := ok && !m.Down && !m.NonVoter && membership.In(p.Base, m.ID) && membership.In(p.Target, m.ID)
+		if s.Suffrage == raft.Voter && (string(s.ID) == going || ok && m.Removed) {
+			continue
+		} else if s.Suffrage == raft.Voter {
+			voters++
+		} else if fit && caughtUp(string(s.Address)) {
+			could++
+			if next == nil {
+				next = &s
+			}
+		}
+	}
+	if wantedVotes(voters, could, most) <= voters {
+		return nil
+	}
+	return next
 }
 
 // wantedVotes gives how many votes there should be when so many servers have one and so many more could: at most most,

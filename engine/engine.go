@@ -159,10 +159,10 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-// SetView gives the core a placement. Older ones are ignored.
-func (e *Engine) SetView(v *core.View) {
+// SetView gives the core a placement of the local log. Older ones are ignored. lead says that this member leads the log.
+func (e *Engine) SetView(v *core.View, lead bool) {
 	if v != nil {
-		e.later(item{in: &core.ViewChanged{View: v}})
+		e.later(item{in: &core.ViewChanged{View: v, Lead: lead}})
 	}
 }
 

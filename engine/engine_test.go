@@ -115,7 +115,7 @@ func TestThreeMembers(t *testing.T) {
 		es = append(es, g.start(t, id, nil))
 	}
 	for _, e := range es {
-		e.SetView(view("a", "b", "c"))
+		e.SetView(view("a", "b", "c"), false)
 	}
 	for i := range 30 {
 		if r := add(t, es[i%3], fmt.Sprint("k", i%5), 5*time.Second); r.Code != core.CodeOK {
@@ -144,7 +144,7 @@ func TestDeadlines(t *testing.T) {
 	if r := add(t, e, "k", 200*time.Millisecond); r.Code != core.CodeUnavailable || !strings.Contains(r.Text, "no placement") {
 		t.Errorf("%+v", r)
 	}
-	e.SetView(view("a", "b", "c")) // b and c are not there
+	e.SetView(view("a", "b", "c"), false) // b and c are not there
 	for i := range 20 {
 		r := add(t, e, fmt.Sprint("k", i), 200*time.Millisecond)
 		if r.Code != core.CodeUnavailable && r.Code != core.CodeUnknownOutcome {
@@ -182,7 +182,7 @@ func TestPersistBeforeSend(t *testing.T) {
 		es = append(es, g.start(t, id, func(c *Config) { c.Store = stores[id] }))
 	}
 	for _, e := range es {
-		e.SetView(view("a", "b", "c"))
+		e.SetView(view("a", "b", "c"), false)
 	}
 	var wg sync.WaitGroup
 	for w := range 8 {
@@ -206,7 +206,7 @@ func TestStoreFailure(t *testing.T) {
 	g := newGroup()
 	s := &memory{recs: map[core.Key]core.CopyMeta{}}
 	e := g.start(t, "a", func(c *Config) { c.Store = s })
-	e.SetView(view("a"))
+	e.SetView(view("a"), false)
 	if r := add(t, e, "k", 5*time.Second); r.Code != core.CodeOK {
 		t.Fatalf("%+v", r)
 	}
@@ -236,7 +236,7 @@ func TestStoreFailure(t *testing.T) {
 // A member that has too much waiting refuses callers at once, and takes them again afterwards.
 func TestTooMuchWaits(t *testing.T) {
 	e := newGroup().start(t, "a", nil)
-	e.SetView(view("a"))
+	e.SetView(view("a"), false)
 	stopped, goOn := make(chan struct{}), make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -268,7 +268,7 @@ func TestTooMuchWaits(t *testing.T) {
 func TestCloseWithCalls(t *testing.T) {
 	g := newGroup()
 	e := g.start(t, "a", nil)
-	e.SetView(view("a", "b", "c"))
+	e.SetView(view("a", "b", "c"), false)
 	var wg sync.WaitGroup
 	for i := range 50 {
 		wg.Go(func() {
@@ -301,7 +301,7 @@ func TestPanic(t *testing.T) {
 		hs["bad"] = func(map[string]core.Page, string, []byte) ([]byte, []core.Change, error) { panic("oops") }
 		c.Runner = Kinds(hs)
 	})
-	e.SetView(view("a"))
+	e.SetView(view("a"), false)
 	for range 3 {
 		r, err := e.Ask(context.Background(), Call{Key: core.Key{Type: "bad", Name: "k"}, Method: "m"})
 		if err != nil || r.AppCode != kinds.Internal || !strings.Contains(r.Text, "oops") {
@@ -332,8 +332,8 @@ func TestReports(t *testing.T) {
 	v := view("a", "b")
 	v.Stage, v.Version, v.Step, v.Began = core.Switch, 3, 3, 2
 	v.Base, v.Target = v.Base[:1], v.Next // b joins; a, the only source, is not there, so b never has it
-	g.start(t, "a", nil).SetView(v)
-	e.SetView(v)
+	g.start(t, "a", nil).SetView(v, false)
+	e.SetView(v, false)
 	select {
 	case <-done:
 	case <-time.After(10 * time.Second):
@@ -354,7 +354,7 @@ func BenchmarkLocalAsk(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer e.Close()
-	e.SetView(view("a"))
+	e.SetView(view("a"), false)
 	b.ReportAllocs()
 	for b.Loop() {
 		if r := add(b, e, "k", 5*time.Second); r.Code != core.CodeOK {

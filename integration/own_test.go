@@ -191,6 +191,7 @@ func TestRollingRestart(t *testing.T) {
 				t.Errorf("%s has another incarnation: what it held was filled again", m.ID)
 			}
 		}
+		c.activated(2, 3) // with its own member's restart, or, if that is missed meanwhile, elsewhere and back
 	})
 	t.Run("leave and join", func(t *testing.T) {
 		c := beginOwn(t, 5, process.Settings{})
@@ -209,7 +210,25 @@ func TestRollingRestart(t *testing.T) {
 		if fmt.Sprint(after.Base) != fmt.Sprint(before.Base) || len(after.History)-len(before.History) != 10 {
 			t.Errorf("each member leaves once and comes back once: %d changes, %s", len(after.History)-len(before.History), &after)
 		}
+		c.activated(3, 3) // a key moves away from its own member, and back
 	})
+}
+
+// activated checks how often each ledger of the mailers was activated. What each placement requires of it is checked, exactly
+// and for more keys, in chainmailtest.
+func (c *cluster) activated(least, most int) {
+	c.t.Helper()
+	for _, key := range append([]string{sharedKey}, "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7") {
+		var on []string
+		for _, m := range c.members {
+			for range said(c.t, m, "ledger "+key+" is activated") {
+				on = append(on, m.ID)
+			}
+		}
+		if len(on) < least || len(on) > most {
+			c.t.Errorf("ledger %s was activated %d times, not %d to %d, on %v", key, len(on), least, most, on)
+		}
+	}
 }
 
 // rolling restarts each member under both loads, and allows no error.

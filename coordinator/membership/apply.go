@@ -18,6 +18,11 @@ func Apply(p Placement, c Command) (Placement, Result) {
 	}
 	n.Revision = p.Revision + 1
 	r.Version = n.Version
+	for i, m := range n.Members {
+		if o, ok := p.Member(m.ID); !ok || o.Incarnation != m.Incarnation || o.Down != m.Down || o.Refilling != m.Refilling {
+			n.edit(i).Marked = n.Revision
+		}
+	}
 	return n, r
 }
 
@@ -154,7 +159,7 @@ func (p *Placement) reregister(i int, m Member, seen uint64) Result {
 		return invalid("member %s is on the ring with zone %q and weight %d; remove it before it comes back with %q and %d", m.ID, old.Zone, old.Weight, m.Zone, m.Weight)
 	}
 	next := m
-	next.State, next.Refilling, next.Down, next.Removed = old.State, old.Refilling, false, old.Removed
+	next.State, next.Refilling, next.Down, next.Removed, next.Marked = old.State, old.Refilling, false, old.Removed, old.Marked
 	if next == old {
 		return Result{Code: Unchanged}
 	}

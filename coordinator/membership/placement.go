@@ -38,6 +38,8 @@ type Member struct {
 	Down        bool   `json:"down,omitempty"`
 	// Refilling members lost their copies: they count for nothing for a key until it is filled.
 	Refilling bool `json:"refilling,omitempty"`
+	// Marked is the revision at which Incarnation, Down or Refilling changed last: who skips revisions sees by it that they did.
+	Marked uint64 `json:"marked,omitempty"`
 	// Removed members were taken off the ring by a change and have not come back since, with another incarnation or by
 	// another change: they hand over what they hold and go.
 	Removed bool `json:"removed,omitempty"`

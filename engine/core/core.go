@@ -1,11 +1,10 @@
 package core
 
 import (
+	"cmp"
 	"hash/crc32"
 	"slices"
 	"time"
-
-	"chainmail/ring"
 )
 
 // Config is what a Core is made with.
@@ -19,6 +18,9 @@ type Config struct {
 	Durable bool
 	Types   map[string]TypeConfig
 	Limits  Limits
+	// PurgeAfter is how long a delete is remembered at least; 0: longer than RepeatMost, so that a request from before it that
+	// is repeated finds that the key was used.
+	PurgeAfter time.Duration
 }
 
 // TypeConfig is what the engine knows of an actor type.
@@ -59,8 +61,8 @@ func (l Limits) withDefaults() Limits {
 const (
 	// opShift leaves 2^40 operations to one run of a member.
 	opShift = 40
-	// maxParked bounds the messages of newer placements that wait until this member has caught up. What does not fit is
-	// dropped; its sender sends it again.
+	// maxParked bounds the messages of newer placements that wait until this member has caught up. See park for what does
+	// not fit.
 	maxParked = 8192
 )
 
@@ -94,6 +96,7 @@ type Core struct {
 	pushed  map[string]pushMark
 	timers  wheel
 	fill    fillState
+	gave    int // entries of the last answer to a Pull: the next one has about as many
 	sweep   sweepState
 	drained bool
 }
@@ -106,6 +109,7 @@ type pushMark struct {
 // New makes a Core. It does nothing for others until a view lists its incarnation.
 func New(cfg Config, now Time, saved *Saved) *Core {
 	cfg.Limits = cfg.Limits.withDefaults()
+	cfg.PurgeAfter = cmp.Or(cfg.PurgeAfter, purgeAfter)
 	c := &Core{
 		cfg: cfg, now: now, run: runOf(cfg.Incarnation, cfg.Boot),
 		acts: map[uint64]*activation{}, byOp: map[uint64]*activation{}, calls: map[uint64]*call{}, asks: map[uint64]*call{},
@@ -123,7 +127,7 @@ func New(cfg Config, now Time, saved *Saved) *Core {
 			c.loadMark(r)
 			continue
 		}
-		s := c.slots.get(r.Key, ring.KeyToken(ring.HashV1, r.Key.Type, r.Key.Name))
+		s := c.slot(r.Key)
 		s.promised, s.stamp, s.pages = r.Meta.Promised, r.Meta.Stamp, listOf(r.Pages)
 		c.touch(s)
 		c.sweep.resumed = true
@@ -161,7 +165,7 @@ func (c *Core) Step(now Time, in Input, out []Effect) []Effect {
 	case *Executed:
 		c.executed(in)
 	case *ViewChanged:
-		c.adopt(in.View)
+		c.learn(in)
 	case *PeerLost:
 		c.peerLost(in.Member)
 	case *Drain:
@@ -212,7 +216,11 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // PageSum is the checksum that a Page carries from its writer to every reader: CRC-32C over name and data.
 func PageSum(name string, data []byte) uint32 {
-	return crc32.Update(crc32.Checksum([]byte(name), castagnoli), castagnoli, data)
+	sum := ^uint32(0) // as crc32.Update does it, which takes no string
+	for i := range len(name) {
+		sum = castagnoli[byte(sum)^name[i]] ^ sum>>8
+	}
+	return crc32.Update(^sum, castagnoli, data)
 }
 
 // W is the number of members of a set of n that a write needs, R the smallest number that meets each such majority.

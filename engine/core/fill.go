@@ -139,7 +139,7 @@ func (c *Core) answers(f *session, s *slot) int {
 	n := c.own(f, c.place(s).s)
 	for _, id := range c.place(s).s {
 		src := f.sources[id]
-		if src != nil && (src.done || s.key < src.from) || s.oneOf == f.id && slices.Contains(s.one, id) {
+		if src != nil && (src.done || s.key < src.from) || s.oneOf == f.serial && slices.Contains(s.one, id) {
 			n++
 		}
 	}
@@ -187,6 +187,10 @@ func (c *Core) reviewFill(old *viewRings) {
 		f.refill = session{on: true, serial: c.nextOp(), id: c.cfg.Incarnation, mode: PullRefill, started: v.Version, sources: map[string]*source{}}
 		fallthrough
 	default:
+		if !f.refill.done && old != nil && old.base != c.view.base {
+			// What a source has answered is what it had to hold then: keys that it has gained since were not among it.
+			f.refill = session{on: true, serial: c.nextOp(), id: f.refill.id, mode: PullRefill, started: f.refill.started, any: f.refill.any, sources: map[string]*source{}}
+		}
 		f.refill.needs = c.refillNeeds()
 		f.refill.addSources(c.cfg.Self)
 	}
@@ -224,7 +228,7 @@ func (c *Core) reviewStep() {
 
 // restart begins another walk: for what changed since the last complete one.
 func (s *source) restart() {
-	*s = source{id: s.id, gave: s.gave, passes: s.passes, since: s.since, run: s.run}
+	*s = source{id: s.id, gave: s.gave, passes: s.passes, since: s.since, run: s.run, sent: s.sent}
 }
 
 // discardGained forgets what is left here of keys that this member is going to hold: it was not kept up to date.
@@ -323,8 +327,12 @@ func (c *Core) askSources(f *session) {
 			busy++
 		}
 	}
-	// Those that have been read less often come first: one that gives much would take all streams.
-	slices.SortStableFunc(ids, func(a, b string) int { return cmp.Compare(f.sources[a].passes, f.sources[b].passes) })
+	// Those that have been read less often come first: one that gives much would take all streams. Of these it is the turn of
+	// the one that was asked longest ago: those that have nothing to give now would keep the others from being asked.
+	slices.SortStableFunc(ids, func(a, b string) int {
+		x, y := f.sources[a], f.sources[b]
+		return cmp.Or(cmp.Compare(x.passes, y.passes), cmp.Compare(x.sent, y.sent))
+	})
 	for _, id := range ids {
 		src := f.sources[id]
 		if busy >= limit || !c.credit() {
@@ -443,8 +451,8 @@ func (c *Core) pulledOne(f *session, from string, b *Pulled) {
 		return
 	}
 	s := c.slot(b.Key)
-	if s.oneOf != f.id {
-		s.oneOf, s.one = f.id, nil
+	if s.oneOf != f.serial {
+		s.oneOf, s.one = f.serial, nil
 	}
 	if !slices.Contains(s.one, from) {
 		s.one = append(s.one, from)
@@ -770,7 +778,7 @@ func (c *Core) fillOne(s *slot) {
 		return
 	}
 	for _, id := range p.s {
-		if id == c.cfg.Self || s.oneOf == f.id && slices.Contains(s.one, id) {
+		if id == c.cfg.Self || s.oneOf == f.serial && slices.Contains(s.one, id) {
 			continue
 		}
 		c.send(id, &Pull{Session: f.id, Mode: f.mode, One: true, Key: s.id})

@@ -5,8 +5,11 @@ import "time"
 // Input is one event that a Core is stepped with.
 type Input interface{ input() }
 
-// ViewChanged tells a newer placement. Older and equal revisions are ignored.
-type ViewChanged struct{ View *View }
+// ViewChanged tells a newer placement of the local log. Older and equal revisions are ignored.
+type ViewChanged struct {
+	View *View
+	Lead bool // this member leads the log: the others hear of an entry after it, by this member's telling them sooner
+}
 
 // Recv is a message from another member, or from this one to itself after what precedes it in the effects was made durable.
 type Recv struct{ Msg Message }

@@ -30,7 +30,7 @@ type Stats struct {
 func (c *Core) Stats() Stats {
 	s := Stats{
 		Copies: c.slots.copies, Activations: len(c.acts), Calls: len(c.calls), Held: c.held, HeldBytes: c.heldB,
-		Orphans: c.sweep.left, HandingOver: len(c.sweep.open), Wanted: len(c.fill.step.wants) + len(c.fill.refill.wants),
+		Orphans: c.sweep.left, HandingOver: len(c.sweep.open) + len(c.sweep.offers), Wanted: len(c.fill.step.wants) + len(c.fill.refill.wants),
 	}
 	s.Taken = c.fill.taken
 	if c.view != nil {
@@ -63,6 +63,7 @@ type Explanation struct {
 	Pages       int
 	Filled      bool   // this member counts for the key
 	Activation  string // "" none, else its state: releasing, preparing, active
+	Epoch       Epoch  // of the activation, zero until it prepares
 	Waiting     int    // messages in its mailbox
 	Why         string // what it waits for, "" for nothing
 }
@@ -84,7 +85,7 @@ func (c *Core) Explain(k Key) Explanation {
 	case p.owner == "":
 		e.Why = "no member of " + strings.Join(p.s, ", ") + " is up and complete"
 	case s.act != nil:
-		e.Activation, e.Waiting = s.act.state.String(), len(s.act.mailbox)
+		e.Activation, e.Epoch, e.Waiting = s.act.state.String(), s.act.epoch, len(s.act.mailbox)
 		if s.act.state != active || s.act.round != nil {
 			e.Why = s.act.why(c)
 		}

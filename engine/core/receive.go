@@ -1,6 +1,9 @@
 package core
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // receive takes one message. Requests of a newer version wait until this member has caught up; what comes from an
 // incarnation that the placement does not list never changes anything.
@@ -18,10 +21,7 @@ func (c *Core) receive(m Message) {
 	if c.view == nil || m.Version > c.view.v.Version {
 		c.wantNewer(m.From, m.Version)
 		if !isAnswer(m.Body) {
-			if len(c.parked) < maxParked {
-				m.came = max(c.now, 1)
-				c.parked = append(c.parked, m)
-			}
+			c.park(m)
 			return
 		}
 		if c.view == nil {
@@ -71,6 +71,17 @@ func (c *Core) receive(m Message) {
 		c.releasedBy(m, b)
 	case *Purge:
 		c.purge(m, b)
+	}
+}
+
+// park keeps a request until this member has caught up. One that there is no room for is dropped: a replica's is sent again,
+// and the sender of a caller's message is told that it was not run.
+func (c *Core) park(m Message) {
+	if len(c.parked) < maxParked {
+		m.came = max(c.now, 1)
+		c.parked = append(c.parked, m)
+	} else if b, ok := m.Body.(*Ask); ok {
+		c.send(m.From, &Answer{ID: b.ID, Result: c.result(CodeOverloaded, fmt.Sprintf("member %s has %d messages waiting for placement %d", c.cfg.Self, len(c.parked), m.Version))})
 	}
 }
 

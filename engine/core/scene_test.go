@@ -17,6 +17,7 @@ type scene struct {
 	drop  func(Message) bool        // of the messages that it says arrive not, or not now
 	on    func(id string, x Effect) // every effect
 	queue []Message
+	now   Time
 }
 
 // newScene starts members a, b, ...; saved gives what each has on its disk.
@@ -41,7 +42,11 @@ func (s *scene) view(revision, version, began uint64, stage Stage, base, next st
 	}
 	v.Base, v.Next, v.Target = of(base), of(next), of(next)
 	for i, id := range s.ids {
-		v.Members = append(v.Members, MemberInfo{ID: id, Incarnation: uint64(i + 1), Down: id == down})
+		m := MemberInfo{ID: id, Incarnation: uint64(i + 1), Down: id == down}
+		if m.Down {
+			m.Marked = 1
+		}
+		v.Members = append(v.Members, m)
 	}
 	return v
 }
@@ -61,9 +66,10 @@ func (s *scene) step(id string, now Time, in Input) {
 // run ticks until then; at gives placements to all members that live.
 func (s *scene) run(until Time, at map[Time]*View) {
 	for now := Time(0); now < until; now += 20 * ms {
+		s.now = now
 		for _, id := range s.ids {
 			if v := at[now]; v != nil {
-				s.step(id, now, &ViewChanged{v})
+				s.step(id, now, &ViewChanged{View: v})
 			}
 			s.step(id, now, &Tick{})
 		}
@@ -118,6 +124,66 @@ func TestSourceDies(t *testing.T) {
 	}
 }
 
+// TestSourcesTakeTurns: with one stream, sources that have nothing to give now do not keep the others from being asked.
+func TestSourcesTakeTurns(t *testing.T) {
+	s := newScene(6, aheadAtC)
+	reports := 0
+	s.on = func(id string, x Effect) {
+		if r, ok := x.(*Report); ok && id == "f" && r.What == ReportFilled {
+			reports++
+		}
+	}
+	s.drop = func(m Message) bool {
+		_, filled := m.Body.(*Pulled)
+		return filled && (m.To == "a" || m.To == "b")
+	}
+	v := s.view(1, 7, 6, Switch, "abcde", "abcdef", "", map[string]int{"": 5})
+	v.Streams = 1
+	v.Members[0].Refilling, v.Members[1].Refilling = true, true
+	s.run(10000*ms, map[Time]*View{0: v})
+	if reports == 0 {
+		t.Errorf("with two of five sources that refill, f waits for %s", s.cores["f"].fill.step.missing())
+	}
+}
+
+// TestRefillBesideAChange: what a source has answered a member without memory does not count for the keys that the source
+// gains afterwards.
+func TestRefillBesideAChange(t *testing.T) {
+	r := map[string]int{"": 3}
+	before := (&scene{ids: []string{"a", "b", "c", "d"}}).view(1, 7, 0, Stable, "abcd", "abcd", "", r)
+	base, err := ring.New(before.Ring, before.Base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := Key{"t", "k"}
+	for i := 0; slices.Contains(base.Replicas(ring.KeyToken(ring.HashV1, key.Type, key.Name), 3), "b"); i++ {
+		key.Name = fmt.Sprint("k", i)
+	}
+	e := Epoch{Version: 5, Number: 1, Member: "d"}
+	s := newScene(4, func(id string) *Saved { // b takes the place of d, and has from it what a has missed
+		seq := map[string]uint64{"a": 1, "b": 2, "d": 2}[id]
+		if seq == 0 {
+			return nil
+		}
+		return &Saved{Records: []Record{{Key: key, Meta: CopyMeta{e, Stamp{e, seq}}, Pages: []Page{{Name: "p", Stamp: Stamp{e, seq}, Sum: PageSum("p", nil)}}}}}
+	})
+	s.drop = func(m Message) bool {
+		switch m.Body.(type) {
+		case *Offer, *Accept:
+			return true
+		case *Pulled, *Fetched:
+			return m.From == "d" && m.To == "c"
+		}
+		return false
+	}
+	after := s.view(2, 8, 0, Stable, "abc", "abc", "", r)
+	before.Members[2].Refilling, after.Members[2].Refilling = true, true
+	s.run(3000*ms, map[Time]*View{0: before, 1000 * ms: after})
+	if x := s.cores["c"].Explain(key); !x.Filled || x.Copy.Stamp.Seq != 2 {
+		t.Errorf("c counts for %s: %t, with %s; b has %s", key, x.Filled, x.Copy.Stamp, Stamp{e, 2})
+	}
+}
+
 // TestReportsGoOn: what a source names after enough others have answered does not end the reports: the first one may be lost.
 func TestReportsGoOn(t *testing.T) {
 	s := newScene(4, aheadAtC)
@@ -160,7 +226,7 @@ func TestPinnedEndsWithItsMember(t *testing.T) {
 	}
 	r := map[string]int{"": 3, "p": Pinned}
 	began := s.view(1, 5, 5, Copy, "abc", "abcd", "", r)
-	s.step("d", 0, &ViewChanged{began})
+	s.step("d", 0, &ViewChanged{View: began})
 	s.step("d", 0, &Call{ID: 1, Key: Key{"p", "k@d"}, Method: "add", Deadline: 5000 * ms})
 	s.run(20000*ms, map[Time]*View{0: began, 2000 * ms: s.view(2, 6, 0, Stable, "abc", "abc", "", r)})
 	if !ran || !ended || s.cores["d"].Stats().Activations > 0 {
@@ -179,11 +245,42 @@ func TestWaitForPlacementAges(t *testing.T) {
 	}
 	r := map[string]int{"": 1}
 	first := s.view(1, 5, 0, Stable, "a", "a", "", r)
-	s.step("a", 0, &ViewChanged{first})
+	s.step("a", 0, &ViewChanged{View: first})
 	s.step("a", 0, &Recv{Message{From: "b", To: "a", FromInc: 2, Version: 6, Body: &Ask{ID: 7, Key: Key{"x", "k"}, Method: "add", RequestID: "r", Deadline: 60000 * ms}}})
 	s.dead["b"] = true
 	s.run(22000*ms, map[Time]*View{0: first, 20000 * ms: s.view(2, 6, 0, Stable, "a", "a", "", r)})
 	if len(tried) != 1 || !slices.ContainsFunc(tried, func(d time.Duration) bool { return d > 19*time.Second }) {
 		t.Errorf("a request that waited 20 s runs with %v", tried)
+	}
+}
+
+// TestFullOfParkedRefuses: a message for which there is no room until a placement comes is not run, and its caller is told so.
+func TestFullOfParkedRefuses(t *testing.T) {
+	s := newScene(2, func(string) *Saved { return nil })
+	answers, ran := map[Code]int{}, 0
+	s.on = func(id string, x Effect) {
+		switch x := x.(type) {
+		case *Reply:
+			answers[x.Result.Code]++
+		case *Execute:
+			ran++
+			s.step(id, x.Now, &Executed{Activation: x.Activation, Seq: x.Seq})
+		}
+	}
+	r := map[string]int{"": 1}
+	next := s.view(2, 6, 0, Stable, "a", "a", "", r)
+	s.drop = func(m Message) bool { _, wants := m.Body.(*WantNewView); return wants && m.To == "b" }
+	s.step("a", 0, &ViewChanged{View: s.view(1, 5, 0, Stable, "a", "a", "", r)})
+	s.step("b", 0, &ViewChanged{View: next})
+	for i := range maxParked + 10 {
+		s.step("b", 0, &Call{ID: uint64(i + 1), Key: Key{"t", fmt.Sprint("k", i%100)}, Method: "add", Deadline: 60000 * ms})
+	}
+	s.run(1000*ms, nil)
+	if ran > 0 || len(answers) != 1 || answers[CodeOverloaded] != 10 {
+		t.Errorf("before the placement: %v were answered, %d ran", answers, ran)
+	}
+	s.run(2000*ms, map[Time]*View{1000 * ms: next})
+	if ran != maxParked || answers[CodeOK] != maxParked || answers[CodeOverloaded] != 10 {
+		t.Errorf("after the placement: %v were answered, %d ran", answers, ran)
 	}
 }

@@ -12,6 +12,7 @@ const (
 	pullBytes   = 256 << 10
 	pullEntries = 2048
 	pullScan    = 16384
+	passedShare = 8 // so many that are passed over by their tokens count as one that is looked at
 	// lastToken is the end of a walk over the circle, which starts at 0.
 	lastToken = ^ring.Token(0)
 	// entryOverhead is what an entry weighs besides its pages.
@@ -61,7 +62,11 @@ func (c *Core) pullable(m Message, b *Pull) Code {
 // bringer names the source that sends the pages of a key along with its index entry, "" if none does: the others send
 // the entry alone. It is the same for the keys of a bucket, so that one answer makes a bucket's sum agree.
 func (c *Core) bringer(s *slot, to string, mode PullMode) string {
-	p := c.place(s)
+	return bringerOf(c.place(s), bucketOf(s.key), to, mode)
+}
+
+// bringerOf is bringer for the keys of an arc in a bucket.
+func bringerOf(p *placed, bucket int, to string, mode PullMode) string {
 	if mode == PullSwitch && slices.Contains(p.s, to) {
 		return "" // it holds a copy already: mostly the stamps agree
 	}
@@ -72,7 +77,7 @@ func (c *Core) bringer(s *slot, to string, mode PullMode) string {
 	if n == 0 {
 		return ""
 	}
-	i := int(mix(uint64(bucketOf(s.key))) % uint64(n))
+	i := int(mix(uint64(bucket)) % uint64(n))
 	for _, id := range p.up {
 		if id == to {
 			continue
@@ -134,38 +139,53 @@ func (c *Core) pullRange(to string, b *Pull, ans *Pulled) {
 	bytes, seen := 0, 0
 	ans.To, ans.Done = lastToken, true
 	var last ring.Token
-	c.slots.ascend(b.From, unchanged, func(s *slot) bool {
-		i := bucketOf(s.key) - first
+	var at gain
+	c.slots.walk(b.From, unchanged, func(x keyed) bool {
+		bucket := bucketOf(x.key)
+		i := bucket - first
 		if i < len(equal) && equal[i] {
 			return true
 		}
-		full := bytes >= pullBytes || len(ans.Entries) >= pullEntries || seen >= pullScan
-		if s.key != last && (full || len(equal) > 0 && i >= len(equal)) { // beyond the sums: the next pull brings others
-			ans.To, ans.Done = s.key-1, false
+		full := bytes >= pullBytes || len(ans.Entries) >= pullEntries || seen >= pullScan*passedShare
+		if x.key != last && (full || len(equal) > 0 && i >= len(equal)) { // beyond the sums: the next pull brings others
+			ans.To, ans.Done = x.key-1, false
 			return false
 		}
-		last = s.key
+		last = x.key
 		seen++
-		if !needs(c.place(s), c.cfg.Self, to, b.Mode) || s.seq <= since && c.walked(s, to) {
+		if p := c.placeOf(x); p != at.placed || bucket != at.bucket {
+			at = gain{p, bucket, needs(p, c.cfg.Self, to, b.Mode), bringerOf(p, bucket, to, b.Mode) == c.cfg.Self}
+		}
+		if !at.needed || b.Bring && !at.mine {
 			return true
 		}
-		mine := c.bringer(s, to, b.Mode) == c.cfg.Self
-		if b.Bring && !mine {
+		seen += passedShare
+		s := x.slot
+		if s.seq <= since && walked(at.placed, to) {
 			return true
 		}
-		e := c.entry(s, mine && !s.stamp.IsZero())
+		e := c.entry(s, at.mine && !s.stamp.IsZero())
 		bytes += entryOverhead + pageBytes(e.Pages)
 		if ans.Entries == nil {
-			ans.Entries = make([]Entry, 0, 512)
+			ans.Entries = make([]Entry, 0, c.gave+c.gave/8+1)
 		}
 		ans.Entries = append(ans.Entries, e)
 		return true
 	})
+	c.gave = len(ans.Entries)
+}
+
+// gain is what the keys of an arc in a bucket are to a receiver: whether it needs them of this source, and whether this source
+// brings their pages.
+type gain struct {
+	placed       *placed
+	bucket       int
+	needed, mine bool
 }
 
 // walked says whether earlier passes of the same session covered a key: those of the stage copy are for what the
 // receiver gains. What it keeps while the set shrinks is first asked for in switch, and then from the beginning.
-func (c *Core) walked(s *slot, to string) bool { return !slices.Contains(c.place(s).s, to) }
+func walked(p *placed, to string) bool { return !slices.Contains(p.s, to) }
 
 // fetch answers with whole copies, as many as fit.
 func (c *Core) fetch(m Message, b *Fetch) {

@@ -43,19 +43,23 @@ func (c *Core) sum(bucket int, from ring.Token, source, to string, mode PullMode
 	var n uint64
 	var last *placed
 	needed := false
-	for _, s := range c.slots.bucket(bucket) {
-		if p := c.place(s); p != last {
+	for _, x := range c.slots.bucket(bucket) {
+		if p := c.placeOf(x); p != last {
 			last, needed = p, needs(p, source, to, mode)
 		}
-		if needed && s.key >= from {
-			n += c.sumCopy(s)
+		switch {
+		case !needed || x.key < from:
+		case c.floor.IsZero():
+			n += x.sum
+		default:
+			n += sumCopy(x.slot, c.effective(x.slot))
 		}
 	}
 	return n
 }
 
-func (c *Core) sumCopy(s *slot) uint64 {
-	h := sumEpoch(mix(uint64(s.key)+1), c.effective(s))
+func sumCopy(s *slot, promised Epoch) uint64 {
+	h := sumEpoch(mix(uint64(s.key)+1), promised)
 	if !s.stamp.IsZero() {
 		h = mix(sumEpoch(h, s.stamp.Epoch) ^ s.stamp.Seq)
 	}

@@ -1,6 +1,9 @@
 package core
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 const (
 	sweepSlots = 4096 // copies looked at in one tick
@@ -17,29 +20,30 @@ const (
 	offerBytes   = 256 << 10
 	offerAgain   = 500 * ms
 	offersOpen   = 1024 // copies being handed over at once
-	// purgeAfter is how long a delete is remembered at least: longer than RepeatMost, so that a request from before it that
-	// is repeated finds that the key was used.
-	purgeAfter = 15000 * ms
+	purgeAfter   = RepeatMost + 3*time.Second
 )
 
 // sweepState walks the copies after a placement change and now and then: it reactivates what is marked, hands over and
-// drops what this member need not hold, and purges deletes.
+// drops what this member need not hold, repairs what others may have missed, and purges deletes. The walk finds what is due;
+// what has to wait for its turn is looked at again then.
 type sweepState struct {
 	bucket  int // next bucket; beyond the last one: the walk is over
 	again   Time
-	orphans int  // found in the walk so far
-	left    int  // orphans of the last complete walk
-	skipped bool // the walk passed copies that could not be offered or started yet: another follows as soon as there is room
+	orphans int   // found in the walk so far
+	left    int   // orphans of the last complete walk
+	starts  []Key // that have to run here
+	offers  []Key // to be offered to others
 	open    map[Key]*slot
 	out     map[string]*offerBatch // to be sent, by member
 	back    map[string]bool        // members that were down and are not: they may have missed commits
 	resumed bool                   // this run began with copies: what the run before still owed others of its keys is offered
 	gone    map[string]bool        // members that went down: what they committed last may be at a minority of those left
-	starts  int                    // activations that were started in this wave and have not committed yet
+	started int                    // activations that were started in this wave and have not committed yet
 	wave    uint64                 // begins anew when they take too long
-	started Time                   // when the last one of them was
+	last    Time                   // when the last one of them was
 	allowed int                    // how many there may be now, fewestStarts to sweepStarts
 	ticked  Time
+	walked  []keyed // the copies of a bucket, while it is walked
 }
 
 // offer is a copy that is being handed over.
@@ -65,10 +69,10 @@ func (s *sweepState) init() {
 }
 
 func (s *sweepState) restart() {
-	s.bucket, s.again, s.orphans, s.skipped = 0, 0, 0, false
+	s.bucket, s.again, s.orphans, s.starts, s.offers = 0, 0, 0, s.starts[:0], s.offers[:0]
 }
 
-// tickSweep does a bounded piece of the walk.
+// tickSweep does a bounded piece of the walk and of what waits for its turn.
 func (c *Core) tickSweep() {
 	w := &c.sweep
 	if c.view == nil || !c.registered() {
@@ -77,38 +81,88 @@ func (c *Core) tickSweep() {
 	if w.bucket >= 1<<bucketBits {
 		if w.again == 0 {
 			w.left, w.again = w.orphans, c.now+sweepAgain
-			if !w.skipped {
-				clear(w.back)
-				w.resumed = false
-				clear(w.gone)
+		}
+		if len(w.offers) == 0 {
+			clear(w.back)
+			clear(w.gone)
+			w.resumed = false
+			if len(w.starts) == 0 && (c.now >= w.again || w.left > 0 && len(w.open) == 0) {
+				w.restart()
 			}
 		}
-		if c.now >= w.again || w.skipped && len(w.open) <= offersOpen/2 && c.held < c.cfg.Limits.Held {
-			w.restart()
-		}
 	}
-	w.adapt(c.now)
-	if w.starts >= w.allowed && c.now-w.started >= startsWait {
-		w.starts = 0
-		w.wave++
-	}
-	for seen := 0; w.bucket < 1<<bucketBits && seen < sweepSlots && w.starts < w.allowed; {
-		orphans, full := w.orphans, false
-		for _, s := range slices.Clone(c.slots.bucket(w.bucket)) {
-			seen++
-			c.sweepSlot(s)
-			if full = w.starts >= w.allowed; full {
-				break
+	for seen := 0; w.bucket < 1<<bucketBits && seen < sweepSlots*passedShare; w.bucket++ {
+		w.walked = append(w.walked[:0], c.slots.bucket(w.bucket)...)
+		for _, x := range w.walked {
+			if seen++; c.passed(c.placeOf(x)) {
+				continue
 			}
+			seen += passedShare
+			c.sweepSlot(x.slot)
 		}
-		if full {
-			w.orphans = orphans // the bucket is walked once more
-		} else {
-			w.bucket++
-		}
+		clear(w.walked)
 	}
+	c.startNext()
+	c.offerNext()
 	c.reoffer()
 	c.flushOffers()
+}
+
+// sweepSlot looks at one copy.
+func (c *Core) sweepSlot(s *slot) {
+	if !c.place(s).stays {
+		c.sweep.orphans++
+	}
+	switch c.due(s) {
+	case dueDrop:
+		c.drop(s)
+	case dueStart:
+		c.sweep.starts = append(c.sweep.starts, s.id)
+	case dueHandOver, dueRepair, duePurge:
+		c.sweep.offers = append(c.sweep.offers, s.id)
+	}
+}
+
+// startNext starts what the walk has found, as far as the allowance goes and other messages leave room.
+func (c *Core) startNext() {
+	w := &c.sweep
+	w.adapt(c.now)
+	if w.started >= w.allowed && c.now-w.last >= startsWait {
+		w.started = 0
+		w.wave++
+	}
+	n := 0
+	for ; n < len(w.starts) && w.started < w.allowed && c.held < c.cfg.Limits.Held; n++ {
+		if s := c.slots.find(w.starts[n]); s != nil && c.due(s) == dueStart {
+			c.activate(s)
+			s.act.wave = w.wave
+			w.started++
+			w.last = c.now
+			c.tell(s.act, TouchMethod)
+		}
+	}
+	w.starts = w.starts[n:]
+}
+
+// offerNext offers what the walk has found, as long as not too much is open.
+func (c *Core) offerNext() {
+	w := &c.sweep
+	n := 0
+	for ; n < len(w.offers) && len(w.open) < offersOpen; n++ {
+		s := c.slots.find(w.offers[n])
+		if s == nil {
+			continue
+		}
+		switch c.due(s) {
+		case dueRepair:
+			c.startRepair(s)
+		case dueHandOver:
+			c.startOffer(s, false)
+		case duePurge:
+			c.startOffer(s, true)
+		}
+	}
+	w.offers = w.offers[n:]
 }
 
 // adapt sets how many activations may be under way.
@@ -121,18 +175,18 @@ func (s *sweepState) adapt(now Time) {
 	s.ticked = now
 }
 
-// returned notes who came back between two views, or has filled what it lost. What they missed is offered to them in the
-// walk that follows. It notes who was lost, too: see bequeaths.
+// returned notes who was lost since the view before, by its marks or in a view between that was not seen here, and who is
+// back or has filled what it lost. What these missed is offered to them in the walk that follows; for those see bequeaths.
 func (c *Core) returned(old, v *View) {
 	for _, m := range v.Members {
 		o, ok := old.Member(m.ID)
-		if !ok || m.ID == c.cfg.Self {
+		if !ok || m.ID == c.cfg.Self || m.Marked == o.Marked {
 			continue
 		}
-		if o.Down && !m.Down || o.Refilling && !m.Refilling {
+		if !m.Down && !m.Refilling {
 			c.sweep.back[m.ID] = true
 		}
-		if m.Down && !o.Down || m.Refilling && !o.Refilling {
+		if m.Down || m.Refilling || !o.Down && !o.Refilling {
 			c.sweep.gone[m.ID] = true
 		}
 	}
@@ -163,69 +217,71 @@ func (c *Core) repairs(p *placed) bool {
 	return back && cmpOr(stayed, first) == c.cfg.Self
 }
 
-// startRepair offers a copy to the other members of S.
+// startRepair offers a copy to the other members of S. It takes the place of an offer that says less.
 func (c *Core) startRepair(s *slot) {
-	if s.offer != nil || s.stamp.IsZero() {
+	o, fence := s.offer, c.place(s).fence
+	lost := func(id string) bool { return c.sweep.back[id] || c.sweep.gone[id] } // perhaps with what it said that it holds
+	if s.stamp.IsZero() || o != nil && (o.purge || o.stamp == s.stamp && o.fence == fence && !slices.ContainsFunc(o.acked, lost)) {
 		return
 	}
-	s.offer = &offer{stamp: s.stamp, since: c.now, repair: true, fence: c.place(s).fence}
+	s.offer = &offer{stamp: s.stamp, since: c.now, repair: true, fence: fence}
 	c.sweep.open[s.id] = s
 	c.sendOffer(s)
 }
 
-// sweepRepair is startRepair as long as there is room.
-func (c *Core) sweepRepair(s *slot) {
-	if len(c.sweep.open) < offersOpen {
-		c.startRepair(s)
-	} else {
-		c.sweep.skipped = true
-	}
+// due is what the sweep has to do with a copy.
+type due uint8
+
+const (
+	dueNothing due = iota
+	dueDrop
+	dueHandOver
+	dueRepair
+	duePurge
+	dueStart
+)
+
+// passed says whether nothing is due for copies of an arc, whatever they are.
+func (c *Core) passed(p *placed) bool {
+	return p.stays && p.owner != c.cfg.Self && len(c.sweep.back) == 0 && len(c.sweep.gone) == 0
 }
 
-// sweepSlot looks at one copy.
-func (c *Core) sweepSlot(s *slot) {
+func (c *Core) due(s *slot) due {
 	p := c.place(s)
 	switch {
 	case !p.stays:
-		c.sweep.orphans++
 		if s.stamp.IsZero() || c.view.replicas(s.id.Type) == Pinned { // nobody takes a pinned copy over
-			c.drop(s)
-		} else {
-			c.startOffer(s, false)
+			return dueDrop
 		}
+		return dueHandOver
 	case len(c.sweep.back) > 0 && !s.stamp.IsZero() && c.repairs(p):
-		c.sweepRepair(s)
+		return dueRepair
 	case p.owner != c.cfg.Self && len(c.sweep.gone) > 0 && c.bequeaths(s, p):
-		c.sweepRepair(s)
+		return dueRepair
 	case p.owner != c.cfg.Self || s.act != nil:
+		return dueNothing
 	case s.deleted():
-		if c.now-s.gone >= purgeAfter && c.view.v.Stage == Stable && !c.anyRefilling(p.s) {
-			c.startOffer(s, true)
+		if c.now >= s.gone.Add(c.cfg.PurgeAfter) && c.view.v.Stage == Stable && !c.anyRefilling(p.s) {
+			return duePurge
 		}
-	default:
-		c.sweepOwned(s, p)
+		return dueNothing
 	}
+	return c.dueOwned(s, p)
 }
 
-// sweepOwned looks at a copy that this member owns and that nothing runs for.
-func (c *Core) sweepOwned(s *slot, p *placed) {
-	_, marked := s.page(ActivePage)
-	switch {
-	case !marked || c.drained:
+// dueOwned is due for a copy that this member owns and that nothing runs for.
+func (c *Core) dueOwned(s *slot, p *placed) due {
+	if _, marked := s.page(ActivePage); !marked || c.drained {
 		// What this run's predecessor owed to others, or the member that wrote last and was lost: it had a majority alone.
 		if c.sweep.resumed || c.sweep.gone[s.stamp.Epoch.Member] {
-			c.sweepRepair(s)
+			return dueRepair
 		}
-	case c.held >= c.cfg.Limits.Held:
-		c.sweep.skipped = true
-	case !c.quorum(p, W, c.mayAnswer): // it could not begin; the walk after the next placement looks again
-	default:
-		c.activate(s)
-		s.act.wave = c.sweep.wave
-		c.sweep.starts++
-		c.sweep.started = c.now
-		c.tell(s.act, TouchMethod)
+		return dueNothing
 	}
+	if !c.quorum(p, W, c.mayAnswer) { // it could not begin; the walk after the next placement looks again
+		return dueNothing
+	}
+	return dueStart
 }
 
 // mayAnswer says whether a member is there and has its memory, for all that the placement says.
@@ -237,17 +293,13 @@ func (c *Core) mayAnswer(id string) bool {
 // begun notes that an activation that the walk has started needs no more of its allowance.
 func (c *Core) begun(a *activation) {
 	if a.wave == c.sweep.wave {
-		c.sweep.starts--
+		c.sweep.started--
 	}
 	a.wave = 0
 }
 
 func (c *Core) startOffer(s *slot, purge bool) {
 	if s.offer != nil {
-		return
-	}
-	if len(c.sweep.open) >= offersOpen {
-		c.sweep.skipped = true
 		return
 	}
 	s.offer = &offer{stamp: s.stamp, since: c.now, purge: purge, fence: c.place(s).fence}
@@ -355,8 +407,8 @@ func (c *Core) offered(m Message, b *Offer) {
 				a.Code = CodeNeedFull
 			default:
 				c.install(s, e.Meta.Stamp.Epoch, e.Meta.Stamp, e.Pages)
-				if _, marked := s.page(ActivePage); marked {
-					c.sweep.again = min(c.sweep.again, c.now) // the next walk starts it, if it is to run here
+				if c.due(s) == dueStart {
+					c.sweep.starts = append(c.sweep.starts, s.id)
 				}
 			}
 		}

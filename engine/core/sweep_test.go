@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"chainmail/ring"
@@ -29,6 +30,9 @@ func TestMarkOutlivesItsOwner(t *testing.T) {
 			if id == other {
 				return &Saved{View: view(1, ""), Records: []Record{marked}}
 			}
+			if i%2 == 0 { // the mark is all that there ever was of the key
+				return &Saved{View: view(1, "")}
+			}
 			return &Saved{View: view(1, ""), Records: []Record{before}}
 		})
 		s.dead[dead] = true
@@ -42,5 +46,107 @@ func TestMarkOutlivesItsOwner(t *testing.T) {
 		if !runs {
 			t.Errorf("%s of %v is marked at %s and does not run at %s", key, set, other, heir)
 		}
+	}
+}
+
+// missedAtC has a and b commit something that c does not get, and nothing runs or is offered any more after 20 s.
+func missedAtC(key Key, until Time) *scene {
+	s := newScene(3, func(string) *Saved { return nil })
+	s.on = func(id string, x Effect) {
+		if x, ok := x.(*Execute); ok {
+			s.step(id, s.now, &Executed{Activation: x.Activation, Seq: x.Seq, Changes: []Change{{Name: "v", Data: []byte("x")}}, Stop: true})
+		}
+	}
+	s.drop = func(m Message) bool { return m.To == "c" && s.now < until }
+	return s
+}
+
+// TestMissedMarks: a member whose mark was made and taken away in a placement that another one did not see is given what it
+// missed all the same.
+func TestMissedMarks(t *testing.T) {
+	key, r := Key{"x", "k"}, map[string]int{"": 3}
+	s := missedAtC(key, 25000*ms)
+	v := s.view(3, 5, 0, Stable, "abc", "abc", "", r)
+	v.Members[2].Marked = 2
+	s.cores["a"].Step(0, &ViewChanged{View: s.view(1, 5, 0, Stable, "abc", "abc", "", r)}, nil)
+	owner := s.cores["a"].Explain(key).Owner
+	if owner == "c" {
+		key, owner = Key{"x", "l"}, s.cores["a"].Explain(Key{"x", "l"}).Owner
+	}
+	s.step(owner, 0, &Call{ID: 1, Key: key, Method: "add", Deadline: 5000 * ms})
+	s.run(40000*ms, map[Time]*View{0: s.view(1, 5, 0, Stable, "abc", "abc", "", r), 30000 * ms: v})
+	a, c := s.cores["a"].Explain(key).Copy.Stamp, s.cores["c"].Explain(key).Copy.Stamp
+	if a.IsZero() || a != c {
+		t.Errorf("a holds %s of %s, and c, which was down in a placement that nobody saw, %s", a, key, c)
+	}
+}
+
+// TestHandOverBesideStarts: copies that have to go are offered while marked keys still wait for their turn to be started.
+func TestHandOverBesideStarts(t *testing.T) {
+	saved := func(id string) *Saved {
+		out := &Saved{}
+		for k := range 2000 {
+			e := Epoch{Version: 5, Number: 1, Member: "a"}
+			out.Records = append(out.Records, Record{Key: Key{"act", fmt.Sprint("k", k)}, Meta: CopyMeta{e, Stamp{e, 1}}, Pages: []Page{{Name: ActivePage, Stamp: Stamp{e, 1}, Sum: PageSum(ActivePage, nil)}}})
+		}
+		return out
+	}
+	s := newScene(4, saved)
+	offered := map[Key]bool{}
+	s.on = func(id string, x Effect) {
+		if m, ok := x.(*Send); ok && id == "a" {
+			if o, ok := m.Msg.Body.(*Offer); ok {
+				for _, e := range o.Entries {
+					offered[e.Key] = true
+				}
+			}
+		}
+	}
+	s.drop = func(m Message) bool { // nothing can begin
+		_, p := m.Body.(*Prepare)
+		return p
+	}
+	v := s.view(1, 5, 0, Stable, "abcd", "abcd", "", map[string]int{"": 3})
+	s.run(1000*ms, map[Time]*View{0: v})
+	gone := 0
+	for k := range 2000 {
+		key := Key{"act", fmt.Sprint("k", k)}
+		if slices.Contains(s.cores["a"].Explain(key).Base, "a") {
+			continue
+		}
+		if gone++; !offered[key] {
+			t.Fatalf("%s is not offered by a, which need not hold it, after 1 s; %d others are", key, len(offered))
+		}
+	}
+	if gone < 100 {
+		t.Errorf("%d keys have to go", gone)
+	}
+}
+
+// TestNewerRepair: the offer of a newer state takes the place of one of an older state that is still open, and so does the
+// offer to a member that said it has the state and may have lost it since.
+func TestNewerRepair(t *testing.T) {
+	s := newScene(3, func(string) *Saved { return nil })
+	c := s.cores["a"]
+	c.Step(0, &ViewChanged{View: s.view(1, 5, 0, Stable, "abc", "abc", "", map[string]int{"": 3})}, nil)
+	e := Epoch{Version: 5, Number: 1, Member: "a"}
+	k := c.slot(Key{"x", "k"})
+	for seq := range uint64(2) {
+		c.install(k, e, Stamp{e, seq + 1}, []Page{{Name: "p"}})
+		c.startRepair(k)
+		c.reoffer()
+		if k.offer == nil || k.offer.stamp.Seq != seq+1 {
+			t.Fatalf("state %d is offered by %+v", seq+1, k.offer)
+		}
+	}
+	k.offer.acked = []string{"b"}
+	c.startRepair(k)
+	if len(k.offer.acked) != 1 {
+		t.Error("an offer that is answered in part was made again without need")
+	}
+	c.sweep.back["b"] = true
+	c.startRepair(k)
+	if len(k.offer.acked) != 0 {
+		t.Error("what b said before it came back is taken for what it holds")
 	}
 }

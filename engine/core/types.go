@@ -103,6 +103,7 @@ type MemberInfo struct {
 	Address     string
 	Down        bool
 	Refilling   bool
+	Marked      uint64 // revision at which Incarnation, Down or Refilling changed last
 }
 
 // View is the engine's part of a placement. A View is immutable once it was handed to a Core.

@@ -224,6 +224,12 @@ func (vr *viewRings) sameQuorums(old *viewRings) bool {
 	return vr.sameOwners(old) && vr.v.Stage != Switch && old.v.Stage != Switch
 }
 
+// sameSweep says whether a sweep would find nothing to do that it would not have found at the view before: what this member
+// need not hold, and what it owns, are the same. A join changes neither before its end.
+func (vr *viewRings) sameSweep(old *viewRings) bool {
+	return vr.sameOwners(old) && (vr.next == old.next && vr.target == old.target || old.next == old.base && old.target == old.base)
+}
+
 // place says where a slot's key is now.
 func (c *Core) place(s *slot) *placed {
 	if s.placedAt != c.gen {
@@ -235,6 +241,14 @@ func (c *Core) place(s *slot) *placed {
 		}
 	}
 	return s.placed
+}
+
+// placeOf is place, mostly without a look at the slot.
+func (c *Core) placeOf(x keyed) *placed {
+	if n := c.view.alike; n > 0 {
+		return c.placeToken(x.key, n)
+	}
+	return c.place(x.slot)
 }
 
 // Pinned in View.Replicas says that the keys of a type have one copy, on the member that they name: "key@member". Rings
@@ -331,6 +345,21 @@ func (c *Core) formerOwner(s *slot) string {
 	return ""
 }
 
+// learn takes a placement of the local log. Who leads the log tells the others: the log itself tells them with its next
+// message, which without other entries is some tenths of a second later.
+func (c *Core) learn(in *ViewChanged) {
+	old := c.gen
+	c.adopt(in.View)
+	if !in.Lead || c.gen == old {
+		return
+	}
+	for _, m := range c.view.v.Members {
+		if m.Incarnation != 0 && !m.Down {
+			c.pushView(m.ID)
+		}
+	}
+}
+
 // adopt takes a newer view and brings everything here in line with it.
 func (c *Core) adopt(v *View) {
 	if c.view != nil && v.Revision <= c.view.v.Revision {
@@ -377,7 +406,9 @@ func (c *Core) adopt(v *View) {
 		c.reviewActivations(c.byOp) // those with something under way
 	}
 	c.reviewCalls()
-	c.sweep.restart()
+	if old == nil || !vr.sameSweep(old) {
+		c.sweep.restart()
+	}
 	c.unpark()
 }
 

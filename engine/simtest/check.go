@@ -77,6 +77,9 @@ func (c *checks) all() []*history { return c.order }
 func (c *checks) made(o *op) {
 	h := c.keys[o.key]
 	o.least, o.floor = len(h.longest), h.newest
+	if o.writes() {
+		h.open++
+	}
 }
 
 // answered takes the answer to a call.
@@ -131,6 +134,35 @@ func (c *checks) held(h *history) {
 	}
 	if len(lack) >= core.R(len(set)) {
 		c.s.fail("%s of %s was answered, and %v of %v count without it at %s", h.newest, h.key, lack, set, l.p.String())
+	}
+}
+
+// opened takes the epoch of an activation that runs a message: from then on none below it may be promised or committed.
+func (c *checks) opened(h *host, k core.Key) {
+	if hist := c.keys[k]; hist != nil {
+		if e := h.core.Explain(k).Epoch; hist.epoch.Less(e) {
+			hist.epoch = e
+			c.promised(hist)
+		}
+	}
+}
+
+// promised checks that no epoch below one that was at work can come by a quorum: of the key's set at the newest placement
+// fewer members that count have promised less than a filling receiver has to ask.
+func (c *checks) promised(h *history) {
+	l := &c.s.log
+	if c.s.o.Trouble.Loss || h.epoch.IsZero() {
+		return
+	}
+	set := l.set(h.key)
+	var lack []string
+	for _, id := range set {
+		if d := c.s.host(id).disk; !l.lacks(id) && d.records[h.key].Meta.Promised.Less(h.epoch) && d.floor().Less(h.epoch) {
+			lack = append(lack, id)
+		}
+	}
+	if len(lack) >= core.R(len(set)) {
+		c.s.fail("%s of %s was at work, and %v of %v count without having promised it at %s", h.epoch, h.key, lack, set, l.p.String())
 	}
 }
 
@@ -361,6 +393,7 @@ func (c *checks) placed(old, p *membership.Placement) {
 	if p.Version != old.Version || !slices.Equal(p.Base, old.Base) {
 		for _, h := range c.order {
 			c.held(h)
+			c.promised(h)
 		}
 	}
 }

@@ -32,6 +32,11 @@ func compareKeys(a, b core.Key) int {
 	return strings.Compare(a.Name, b.Name)
 }
 
+// floor is what every key's promise is at least.
+func (d *disk) floor() core.Epoch {
+	return d.records[core.Key{Type: "@core", Name: "floor"}].Meta.Promised
+}
+
 // put applies one change of a copy and gives the copy before and after it.
 func (d *disk) put(p *core.Put) (before, after core.Record) {
 	before = d.records[p.Key]

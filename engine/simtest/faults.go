@@ -147,6 +147,17 @@ func (s *Sim) crash(h *host) {
 	if wipe && !s.o.Trouble.Loss && !s.log.tolerates(h) {
 		return
 	}
+	s.crashFor(h, wipe, func() time.Duration {
+		back := s.between(10*time.Millisecond, 4*time.Second)
+		if s.chance(0.3) {
+			back = s.between(time.Millisecond, 150*time.Millisecond)
+		}
+		return back
+	})
+}
+
+// crashFor ends a member and starts it again after a while. Others may notice, and the log may be told.
+func (s *Sim) crashFor(h *host, wipe bool, back func() time.Duration) {
 	s.Faults++
 	h.crash(wipe)
 	s.after(s.between(0, 500*time.Millisecond), func() {
@@ -163,11 +174,54 @@ func (s *Sim) crash(h *host) {
 			})
 		}
 	}
-	back := s.between(10*time.Millisecond, 4*time.Second)
-	if s.chance(0.3) {
-		back = s.between(time.Millisecond, 150*time.Millisecond)
+	s.after(back(), h.start)
+}
+
+// ambush strikes when a replica has answered an owner and the two may be all that know it: the owner reaches nobody else for a
+// while, and then the replica loses its memory, the owner crashes, or it is taken for dead.
+func (s *Sim) ambush(h *host, m core.Message) {
+	switch b := m.Body.(type) {
+	case *core.Promise:
+		if b.Code != core.CodeOK {
+			return
+		}
+	case *core.Accepted:
+		if b.Code != core.CodeOK {
+			return
+		}
+	default:
+		return
 	}
-	s.after(back, h.start)
+	owner := s.host(m.To)
+	if s.calm || owner == h || !owner.up() || !s.chance(s.o.Trouble.Ambush) {
+		return
+	}
+	s.Faults++
+	until := s.now.Add(s.between(200*time.Millisecond, 1500*time.Millisecond))
+	s.trace.add(s.now, "ambush: %s reaches only %s until %s", owner.id, h.id, at(until))
+	for _, o := range s.hosts {
+		if o != h && o != owner {
+			s.net.cut[link{owner.id, o.id}] = until
+		}
+	}
+	soon := func() time.Duration { return s.between(time.Millisecond, 50*time.Millisecond) }
+	switch s.rand.IntN(3) {
+	case 0:
+		h.later(0, func() {
+			if s.log.tolerates(h) {
+				s.crashFor(h, true, soon)
+			}
+		})
+	case 1:
+		owner.later(soon(), func() {
+			if s.o.Cluster.Durable {
+				s.crashFor(owner, false, soon)
+			}
+		})
+	default:
+		s.log.mark(owner, true)
+		s.after(timeLeft(s.now, until), func() { s.log.mark(owner, false) })
+	}
 }
 
 // sharp crashes a member right after it has told a peer something that the peer goes by.

@@ -19,7 +19,9 @@ type history struct {
 
 	newest  core.Stamp // of all that was answered: what must never be lost
 	purged  core.Stamp // of the newest delete that was forgotten: what is older may be too
+	epoch   core.Epoch // the highest whose activation has run a message: none below it may be at work again
 	unknown int        // writes with an unknown outcome
+	open    int        // writes that are not answered
 
 	longest string          // observed and answered, of a list that grows
 	acked   map[uint32]bool // appends
@@ -32,15 +34,19 @@ type history struct {
 const (
 	maxOps     = 400
 	maxUnknown = 6
-	searchTime = 20 * time.Second // beyond it the history counts as wrong
+	searchTime = time.Minute // beyond it the run has failed: nothing is known of the history
 )
+
+const undecided = "not decided within the time for a search"
 
 func newHistory(k core.Key) *history {
 	return &history{key: k, grows: k.Type == "list" || k.Type == "act", acked: map[uint32]bool{}, refused: map[uint32]bool{}}
 }
 
 // full says that callers must turn to another key.
-func (h *history) full() bool { return !h.grows && (len(h.ops) >= maxOps || h.unknown >= maxUnknown) }
+func (h *history) full() bool {
+	return !h.grows && (len(h.ops) >= maxOps || h.unknown+h.open >= maxUnknown)
+}
 
 // certainlyNot says that a call was answered as not run.
 func certainlyNot(c core.Code) bool {
@@ -53,8 +59,11 @@ func certainlyNot(c core.Code) bool {
 
 // answered takes an answer into the history and says what is wrong with it.
 func (h *history) answered(o *op, r core.Result, event int) error {
-	if o.writes() && r.Code == core.CodeUnknownOutcome {
-		h.unknown++
+	if o.writes() {
+		h.open--
+		if r.Code == core.CodeUnknownOutcome {
+			h.unknown++
+		}
 	}
 	if h.grows {
 		return h.grown(o, r)
@@ -149,8 +158,12 @@ func ids(list string) string {
 // final checks a whole history once nothing runs any more.
 func (h *history) final() error {
 	if !h.grows {
-		if r := porcupine.CheckOperationsTimeout(model, h.ops, searchTime); r != porcupine.Ok {
-			return fmt.Errorf("history of %s, %d calls, %d of unknown outcome, is not linearizable: %s", h.key, len(h.ops), h.unknown, r)
+		const text = "history of %s, %d calls, %d of unknown outcome, is %s"
+		switch porcupine.CheckOperationsTimeout(model, h.ops, searchTime) {
+		case porcupine.Illegal:
+			return fmt.Errorf(text, h.key, len(h.ops), h.unknown, "not linearizable")
+		case porcupine.Unknown:
+			return fmt.Errorf(text, h.key, len(h.ops), h.unknown, undecided)
 		}
 		return nil
 	}

@@ -10,6 +10,9 @@ import (
 // see gives a history an answer to a call and returns what is wrong with it at once.
 func see(h *history, id uint32, method, state string, code core.Code, least, begin, end int) error {
 	o := &op{id: id, key: h.key, method: method, tries: 1, begin: begin, least: least}
+	if o.writes() {
+		h.open++
+	}
 	return h.answered(o, core.Result{Code: code, Body: []byte(state)}, end)
 }
 

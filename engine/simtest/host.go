@@ -73,7 +73,7 @@ func (h *host) start() {
 		saved = h.disk.saved()
 	}
 	o := h.s.o.Cluster
-	h.core = core.New(core.Config{Self: h.id, Incarnation: h.inc, Boot: h.boot, Durable: true, Types: types, Limits: o.Limits}, h.s.now, saved)
+	h.core = core.New(core.Config{Self: h.id, Incarnation: h.inc, Boot: h.boot, Durable: true, Types: types, Limits: o.Limits, PurgeAfter: o.PurgeAfter}, h.s.now, saved)
 	h.seen, h.awake, h.stalled = 0, 0, 0
 	h.calls = 0
 	h.queue, h.out, h.syncing, h.unsynced = nil, nil, false, nil
@@ -178,6 +178,7 @@ func (h *host) do(e core.Effect) {
 	case *core.Send:
 		s.checks.sent(h, e.Msg.Body)
 		s.sharp(h, e.Msg.Body)
+		s.ambush(h, e.Msg)
 		if e.Msg.To == h.id {
 			h.later(0, func() { h.step(&core.Recv{Msg: e.Msg}) })
 			return
@@ -187,6 +188,7 @@ func (h *host) do(e core.Effect) {
 		s.replied(h, e)
 	case *core.Execute:
 		s.checks.runs(h, e)
+		s.checks.opened(h, e.Key)
 		done := execute(e, s.o.Load.Window)
 		check := s.checks.state(e)
 		h.later(s.between(0, s.o.Load.Handler), func() {

@@ -54,6 +54,9 @@ func (n *network) send(m core.Message) {
 		if s.chance(s.o.Net.Dup) && n.doubles(m.Body) {
 			times = 2
 		}
+		if a, ok := m.Body.(*core.Answer); ok && a.Result.Code == core.CodeRedirect && s.chance(s.o.Net.Echo) {
+			times = 2
+		}
 	}
 	deliver := n.carry(m)
 	for range times {

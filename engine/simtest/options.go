@@ -37,6 +37,8 @@ type Cluster struct {
 	Rate     int64 // transfer limit in bytes per second, 0: none
 	Streams  int
 	Limits   core.Limits
+
+	PurgeAfter time.Duration // how long deletes are remembered, 0: as production does
 }
 
 // Load is what callers do.
@@ -57,6 +59,7 @@ type Load struct {
 type Net struct {
 	Delay, Jitter time.Duration
 	Loss, Dup     float64
+	Echo          float64 // share of redirects that arrive twice
 	Stragglers    float64 // share that takes up to 3 s
 	Cuts          time.Duration
 	Isolations    time.Duration // all links of a member, one way or both
@@ -75,6 +78,7 @@ type Log struct {
 	Behind  time.Duration // a member hears nothing of the log for a while, and little of its peers
 	Leave   float64       // share of versions at whose birth that happens to a member of the ring
 	Blind   float64       // share of versions whose news, and any other, do not reach a member of the ring for a while
+	Spread  bool          // one member, another one every few versions, tells the others what the log tells it
 }
 
 // Disk is what a durable store does.
@@ -89,6 +93,7 @@ type Trouble struct {
 	Wipes      float64 // share of the crashes after which a durable disk is gone
 	Twins      float64 // share of the crashes that take another member along
 	Sharp      float64 // share of answers to peers after which the member crashes
+	Ambush     float64 // share of answers to owners after which these reach nobody else, and one of the two crashes or is taken for dead
 	Pauses     time.Duration
 	WrongMarks time.Duration // a healthy member is marked down
 	Changes    time.Duration // a change is submitted
@@ -167,6 +172,11 @@ func Draw(seed uint64) Options {
 	if r.IntN(2) == 0 {
 		o.Cluster.Acts = 3 + r.IntN(3)
 	}
+	o.Net.Echo, o.Trouble.Ambush = r.rate(0.4, 1), r.rate(0.4, 0.01)
+	if o.Load.Repeats == 0 { // no request comes again after a delete was forgotten
+		o.Cluster.PurgeAfter = r.some(0.7, 50*time.Millisecond, 2*time.Second)
+	}
+	o.Log.Spread = r.IntN(3) == 0
 	return o
 }
 
@@ -219,6 +229,7 @@ var troubles = []struct {
 	{"crashes", func(o *Options) { o.Trouble.Crashes = 0 }},
 	{"wipes", func(o *Options) { o.Trouble.Wipes = 0 }},
 	{"twins", func(o *Options) { o.Trouble.Twins = 0 }},
+	{"ambush", func(o *Options) { o.Trouble.Ambush = 0 }},
 	{"sharp", func(o *Options) { o.Trouble.Sharp = 0 }},
 	{"pauses", func(o *Options) { o.Trouble.Pauses = 0 }},
 	{"marks", func(o *Options) { o.Trouble.WrongMarks = 0 }},
@@ -229,6 +240,7 @@ var troubles = []struct {
 	{"behind", func(o *Options) { o.Log.Behind = 0 }},
 	{"leave", func(o *Options) { o.Log.Leave = 0 }},
 	{"blind", func(o *Options) { o.Log.Blind = 0 }},
+	{"spread", func(o *Options) { o.Log.Spread = false }},
 	{"lag", func(o *Options) { o.Log.Lag = time.Millisecond }},
 	{"skip", func(o *Options) { o.Log.Skip = 0 }},
 	{"lost", func(o *Options) { o.Log.Lost = 0 }},
@@ -238,6 +250,7 @@ var troubles = []struct {
 	{"isolations", func(o *Options) { o.Net.Isolations = 0 }},
 	{"clogs", func(o *Options) { o.Net.Clogs = 0 }},
 	{"loss", func(o *Options) { o.Net.Loss = 0 }},
+	{"echo", func(o *Options) { o.Net.Echo = 0 }},
 	{"dup", func(o *Options) { o.Net.Dup = 0 }},
 	{"stragglers", func(o *Options) { o.Net.Stragglers = 0 }},
 	{"jitter", func(o *Options) { o.Net.Jitter = 0 }},
@@ -246,6 +259,7 @@ var troubles = []struct {
 	{"handler", func(o *Options) { o.Load.Handler = 0 }},
 	{"deletes", func(o *Options) { o.Load.Deletes = 0 }},
 	{"repeats", func(o *Options) { o.Load.Repeats = 0 }},
+	{"purge", func(o *Options) { o.Cluster.PurgeAfter = 0 }},
 	{"fresh", func(o *Options) { o.Load.Fresh = 0 }},
 	{"acts", func(o *Options) { o.Cluster.Acts = 0 }},
 	{"others", func(o *Options) { o.Load.Others = false }},

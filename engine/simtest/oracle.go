@@ -52,7 +52,8 @@ func (l *oracle) apply(c membership.Command) membership.Result {
 			l.s.leaveBehind(l.s.host(p.Base[l.s.rand.IntN(len(p.Base))].ID))
 		}
 		if len(p.Base) > 0 && !l.s.calm && l.s.chance(l.blinds(&old)) {
-			l.s.blind(l.s.host(p.Base[l.s.rand.IntN(len(p.Base))].ID))
+			in := slices.Concat(p.Base, old.Base) // who has just left may not know it
+			l.s.blind(l.s.host(in[l.s.rand.IntN(len(in))].ID))
 		}
 		l.spread(v)
 	}
@@ -156,8 +157,11 @@ func (l *oracle) tell(h *host, v *core.View) {
 		return
 	}
 	h.seen = v.Revision
-	h.step(&core.ViewChanged{View: v})
+	h.step(&core.ViewChanged{View: v, Lead: l.s.o.Log.Spread && h == l.s.hosts[v.Version/termVersions%uint64(len(l.s.hosts))]})
 }
+
+// termVersions is for how many versions a member leads.
+const termVersions = 4
 
 func (l *oracle) newest() *core.View {
 	if len(l.views) == 0 {

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,10 +21,16 @@ import (
 var (
 	planted     = flag.Int("planted", 0, "run each planted bug with up to so many seeds")
 	plantedOnly = flag.String("bug", "", "with -planted: these bugs alone, separated by commas")
+	known       = flag.Bool("known", false, "with -planted: try the seed of the table first")
+	tabulate    = flag.Bool("tabulate", false, "with -planted: write the table")
 )
 
-// plantedFile lists the bugs: a name and what it does, and the lines of the source that make it.
-const plantedFile = "testdata/planted.txt"
+const (
+	// plantedFile lists the bugs: a name and what it does, and the lines of the source that make it.
+	plantedFile = "testdata/planted.txt"
+	// plantedTable is what was found when all were last looked for from seed 1 on.
+	plantedTable = root + "/docs/planted.md"
+)
 
 // plantedTimeout ends a bug that keeps a run from ending, which is found by that nowhere.
 const plantedTimeout = 20 * time.Minute
@@ -143,26 +151,41 @@ func (p *plant) build(dir string) (string, error) {
 	return bin, nil
 }
 
-// find runs the simulator with the bug, from seed 1 to the first that fails. Each runs on one processor: the others have bugs
-// of their own to look for.
-func (p *plant) find(dir string, seeds int) finding {
+// find looks for the first seed that fails with the bug: the one that is known to, if it still does, else from 1 on.
+func (p *plant) find(dir string, seeds int, seed string) finding {
 	bin, err := p.build(dir)
 	if err != nil {
 		return finding{seed: "error", err: err}
 	}
-	c := exec.Command(bin, "-test.run=TestSim$", "-test.timeout="+plantedTimeout.String(), "-seeds", fmt.Sprint(seeds), "-failures=1")
+	if seed != "" {
+		if f := p.run(bin, "-seed", seed); f.err == nil {
+			return f
+		}
+	}
+	return p.run(bin, "-seeds", fmt.Sprint(seeds), "-failures=1")
+}
+
+// run runs the simulator with the bug. Each bug has one processor: the others have bugs of their own to look for. A seed that
+// fails without the bug too has found nothing.
+func (p *plant) run(bin string, args ...string) finding {
+	c := exec.Command(bin, append(args, "-test.run=TestSim$", "-test.timeout="+plantedTimeout.String())...)
 	c.Env = append(os.Environ(), "GOMAXPROCS=1")
 	out, err := c.CombinedOutput()
 	f := finding{seed: "-", took: c.ProcessState.UserTime() + c.ProcessState.SystemTime()}
-	if m := foundSeed.FindSubmatch(out); m != nil {
+	switch m := foundSeed.FindSubmatch(out); {
+	case m != nil:
 		f.seed, f.how = string(m[1]), string(m[2])
-		return f
-	}
-	if err != nil || !allRan.Match(out) {
+		seed, _ := strconv.ParseUint(f.seed, 10, 64)
+		if strings.Contains(f.how, undecided) {
+			f.err = fmt.Errorf("seed %d: %s", seed, f.how)
+		} else if err := New(Draw(seed)).Run(); err != nil {
+			f.err = fmt.Errorf("seed %d fails without the bug too: %w", seed, err)
+		}
+	case err != nil || !allRan.Match(out):
 		f.seed, f.err = "error", fmt.Errorf("%w\n%s", err, out)
-		return f
+	default:
+		f.err = fmt.Errorf("not found by %s: %s", args, p.what)
 	}
-	f.err = fmt.Errorf("not found in %d seeds: %s", seeds, p.what)
 	return f
 }
 
@@ -191,6 +214,40 @@ func TestPlants(t *testing.T) {
 	}
 }
 
+// tableLine is a line of the table: name, what it does, the seed, how it showed.
+var tableLine = regexp.MustCompile(`(?m)^\| ([a-z-]+) \| (.*?) \| (\d+) \| .* \|$`)
+
+// knownSeeds gives the seeds of the table, by the names of the bugs.
+func knownSeeds(t *testing.T) map[string]string {
+	b, err := os.ReadFile(plantedTable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, m := range tableLine.FindAllStringSubmatch(string(b), -1) {
+		out[m[1]] = m[3]
+	}
+	return out
+}
+
+// TestPlantedTable says whether the table has the bugs that are planted, in their order and in their words.
+func TestPlantedTable(t *testing.T) {
+	b, err := os.ReadFile(plantedTable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var is, want []string
+	for _, m := range tableLine.FindAllStringSubmatch(string(b), -1) {
+		is = append(is, m[1]+": "+m[2])
+	}
+	for _, p := range readPlants(t) {
+		want = append(want, p.name+": "+p.what)
+	}
+	if !slices.Equal(is, want) {
+		t.Errorf("the table has %d bugs and %d are planted, or their words differ; make planted writes it again", len(is), len(want))
+	}
+}
+
 // TestPlanted has the simulator find each planted bug: make planted.
 func TestPlanted(t *testing.T) {
 	if *planted == 0 {
@@ -202,21 +259,33 @@ func TestPlanted(t *testing.T) {
 			ps = append(ps, p)
 		}
 	}
-	fmt.Printf("%-22s %11s %8s\n", "bug", "seeds until", "seconds")
+	seeds := map[string]string{}
+	if *known {
+		seeds = knownSeeds(t)
+	}
+	table := "# Planted bugs\n\nEach is built into the code in turn (`engine/simtest/testdata/planted.txt`), and the simulator runs seeds from 1 on until one fails.\n" +
+		"`make planted` does that and writes this table; CI tries the seed of the table first.\n\n| bug | what it does | seeds until found | how it showed |\n|---|---|---|---|\n"
+	fmt.Printf("%-26s %11s %8s\n", "bug", "seeds until", "seconds")
 	found := 0
-	for i, f := range findAll(ps, t.TempDir()) {
+	for i, f := range findAll(ps, seeds, t.TempDir()) {
 		if f.err != nil {
 			t.Errorf("%s: %v", ps[i].name, f.err)
 		} else {
 			found++
 		}
-		fmt.Printf("%-22s %11s %8.1f  %s\n", ps[i].name, f.seed, f.took.Seconds(), short(f.how))
+		fmt.Printf("%-26s %11s %8.1f  %s\n", ps[i].name, f.seed, f.took.Seconds(), short(f.how))
+		table += fmt.Sprintf("| %s | %s | %s | %s |\n", ps[i].name, ps[i].what, f.seed, strings.ReplaceAll(short(f.how), "|", "/"))
+	}
+	if *tabulate && found == len(ps) {
+		if err := os.WriteFile(plantedTable, []byte(table), 0o644); err != nil {
+			t.Error(err)
+		}
 	}
 	summary = fmt.Sprintf("planted: %d of %d found", found, len(ps))
 }
 
 // findAll looks for bugs, as many at a time as there are processors, and gives what became of them in their order.
-func findAll(ps []*plant, dir string) iter.Seq2[int, finding] {
+func findAll(ps []*plant, seeds map[string]string, dir string) iter.Seq2[int, finding] {
 	out := make([]chan finding, len(ps))
 	for i := range ps {
 		out[i] = make(chan finding, 1)
@@ -230,7 +299,7 @@ func findAll(ps []*plant, dir string) iter.Seq2[int, finding] {
 					out[i] <- finding{seed: "error", err: err}
 					continue
 				}
-				out[i] <- ps[i].find(sub, *planted)
+				out[i] <- ps[i].find(sub, *planted, seeds[ps[i].name])
 				os.RemoveAll(sub)
 			}
 		}()

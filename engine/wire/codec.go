@@ -42,11 +42,15 @@ func Append(dst []byte, m *core.Message, now core.Time) []byte {
 
 // Parse decodes a message. What it gives shares no memory with src. now is the receiver's present instant.
 func Parse(src []byte, now core.Time) (core.Message, error) {
-	c := newCoder(append([]byte(nil), src...), true, now)
+	c := newCoder(src, true, now)
 	defer c.free()
 	var m core.Message
 	var k uint8
-	c.u8(&k)
+	if c.u8(&k); LaneOf(core.Kind(k)) == Bulk {
+		c.cut = true
+	} else {
+		c.b = append([]byte(nil), src...)
+	}
 	c.head(&m)
 	if c.err == nil {
 		if m.Body = newBody(core.Kind(k)); m.Body == nil {
@@ -129,14 +133,14 @@ func (c *coder) body(b core.Body) {
 		c.code(&b.Code)
 		c.epoch(&b.Promised)
 		c.stamp(&b.Stamp)
-		c.pages(&b.Pages, b.Stamp)
+		c.pages(&b.Pages, b.Stamp, nil)
 	case *core.Accept:
 		c.u64(&b.Op)
 		c.key(&b.Key)
 		c.stamp(&b.Stamp)
 		c.stamp(&b.Prev)
 		c.flag(&b.Full)
-		c.pages(&b.Pages, b.Stamp)
+		c.pages(&b.Pages, b.Stamp, nil)
 		c.names(&b.Removed)
 	case *core.Accepted:
 		c.verdict(&b.Op, &b.Key, &b.Code, &b.Promised)
@@ -269,7 +273,7 @@ func (c *coder) view(v *core.View) {
 	c.set(&v.Base)
 	c.set(&v.Next)
 	c.set(&v.Target)
-	n := c.size(len(v.Members), 12)
+	n := c.size(len(v.Members), 20)
 	if c.dec && n > 0 {
 		v.Members = make([]core.MemberInfo, min(n, maxSet))
 	}
@@ -280,6 +284,7 @@ func (c *coder) view(v *core.View) {
 		c.str(&m.Address, maxName)
 		c.flag(&m.Down)
 		c.flag(&m.Refilling)
+		c.u64(&m.Marked)
 	}
 	c.u8(&v.Ring.Hash)
 	c.num(&v.Ring.VNodes, maxCount)

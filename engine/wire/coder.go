@@ -35,6 +35,9 @@ type coder struct {
 	err   error
 	now   core.Time
 	words []string
+	cut   bool // reading: b is not this message's own, what is kept of it is copied into pieces
+	pieces
+	read byte // nothing of interest: see about
 }
 
 var coders = sync.Pool{New: func() any { return new(coder) }}
@@ -171,6 +174,9 @@ func (c *coder) bytes(v *[]byte) {
 		return
 	}
 	*v = c.take(n)
+	if c.cut && c.err == nil {
+		*v = c.cutData(nil, *v)
+	}
 }
 
 // span is a duration, not below 0, on the wire in whole milliseconds.
@@ -207,8 +213,15 @@ func (c *coder) str(v *string, most int) {
 	if !c.dec {
 		c.b = append(c.b, *v...)
 	} else if b := c.take(n); b != nil {
-		*v = string(b)
+		*v = c.string(b)
 	}
+}
+
+func (c *coder) string(b []byte) string {
+	if c.cut {
+		return c.cutText("", b)
+	}
+	return string(b)
 }
 
 // text is a string for people: what is too long is cut when it is written.
@@ -296,113 +309,6 @@ func (c *coder) code(v *core.Code) {
 	}
 	if c.dec {
 		*v = core.Code(x)
-	}
-}
-
-// pages are written against the stamp around them: most pages of a commit have its stamp.
-func (c *coder) pages(ps *[]core.Page, around core.Stamp) {
-	n := c.size(len(*ps), 7)
-	if c.dec && n > 0 {
-		*ps = make([]core.Page, n)
-	}
-	for i := 0; i < n && c.err == nil; i++ {
-		p := &(*ps)[i]
-		var f uint8
-		if p.Stamp == around {
-			f = 1
-		}
-		c.u8(&f)
-		c.str(&p.Name, maxName)
-		switch f {
-		case 0:
-			c.stamp(&p.Stamp)
-		case 1:
-			if c.dec {
-				p.Stamp = around
-			}
-		default:
-			c.fail(ErrCorrupt)
-		}
-		c.u32(&p.Sum)
-		c.bytes(&p.Data)
-	}
-}
-
-// Bits of an entry's first byte.
-const (
-	entryPromised uint8 = 1 << iota // the promise is the stamp's epoch
-	entryNoStamp                    // never written: the promise alone follows
-	entryPages                      // pages follow
-	entrySame                       // version, member and run of the epoch are those of the entry before
-	entryBits     = 1<<iota - 1
-)
-
-// entryFlags gives the byte for an entry after one with the epoch prev.
-func entryFlags(e *core.Entry, prev core.Epoch) uint8 {
-	var f uint8
-	first := e.Meta.Stamp.Epoch
-	if e.Meta.Stamp.IsZero() {
-		f, first = entryNoStamp, e.Meta.Promised
-	} else if e.Meta.Promised == first {
-		f = entryPromised
-	}
-	if e.Has {
-		f |= entryPages
-	}
-	if first.Version == prev.Version && first.Member == prev.Member && core.RunOf(first.Number) == core.RunOf(prev.Number) {
-		f |= entrySame
-	}
-	return f
-}
-
-// entry writes a copy of a key against the one before: most copies of a range were written by few members at one version.
-func (c *coder) entry(e *core.Entry, prev *core.Epoch) {
-	c.key(&e.Key)
-	f := entryFlags(e, *prev)
-	c.u8(&f)
-	first := &e.Meta.Stamp.Epoch
-	if f&entryNoStamp != 0 {
-		first = &e.Meta.Promised
-	}
-	if f&entrySame != 0 {
-		count := core.CountOf(first.Number)
-		c.uv(&count)
-		if c.dec {
-			*first = core.Epoch{Version: prev.Version, Number: core.EpochNumber(count, core.RunOf(prev.Number)), Member: prev.Member}
-		}
-	} else {
-		c.epoch(first)
-	}
-	if f&entryNoStamp == 0 {
-		c.uv(&e.Meta.Stamp.Seq)
-	}
-	switch {
-	case f&entryNoStamp != 0:
-	case f&entryPromised == 0:
-		c.epoch(&e.Meta.Promised)
-	case c.dec:
-		e.Meta.Promised = e.Meta.Stamp.Epoch
-	}
-	if c.dec {
-		e.Has = f&entryPages != 0
-		if c.err == nil && (f > entryBits || f != entryFlags(e, *prev)) {
-			c.fail(ErrCorrupt) // there is one way to write an entry
-		}
-	}
-	*prev = *first
-	if e.Has {
-		c.pages(&e.Pages, e.Meta.Stamp)
-	}
-}
-
-func (c *coder) entries(es *[]core.Entry) {
-	n := c.size(len(*es), 4)
-	if c.dec && n > 0 {
-		*es = make([]core.Entry, n)
-	}
-	var prev core.Epoch
-	for i := 0; i < n && c.err == nil; i++ {
-		c.entry(&(*es)[i], &prev)
 	}
 }
 

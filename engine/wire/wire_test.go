@@ -26,8 +26,16 @@ func samples() []core.Message {
 	old := core.Stamp{Epoch: core.Epoch{Version: 6, Number: 2, Member: "m2"}, Seq: 9}
 	pages := []core.Page{{Name: "a", Stamp: st, Sum: core.PageSum("a", []byte("xy")), Data: []byte("xy")}, {Name: "b", Stamp: old, Sum: 1}}
 	entries := []core.Entry{{Key: k, Meta: core.CopyMeta{Promised: e, Stamp: st}, Has: true, Pages: pages}, {Key: core.Key{Type: "kv", Name: "z"}, Meta: core.CopyMeta{Promised: e}}}
+	// What pages of two copies in a row have in common is named once.
+	page := func(name, data string) core.Page {
+		return core.Page{Name: name, Stamp: st, Sum: core.PageSum(name, []byte(data)), Data: []byte(data)}
+	}
+	for _, ps := range [][]core.Page{{page("a", "xyz"), page("@req/1", "\x00\x00\x00\x07p")}, {page("ab", "xyz12"), page("@req/2", "\x00\x00\x00\x07q"), page("c", "more")}, {page("ab", "xyz12"), {Name: "@req/2", Stamp: old}},
+		{page("ab", strings.Repeat("x", likeMost+1)), page("@req/3", "r")}, {page("ab", strings.Repeat("x", likeMost+1))}, {page(strings.Repeat("n", likeMost+1), "x")}, {page(strings.Repeat("n", likeMost+1), "x")}} {
+		entries = append(entries, core.Entry{Key: k, Meta: core.CopyMeta{Promised: e, Stamp: st}, Has: true, Pages: ps})
+	}
 	view := &core.View{Revision: 9, Version: 7, Step: 7, Began: 6, Stage: core.Switch, Base: []ring.Member{{ID: "m1", Zone: "z", Weight: 2}}, Next: []ring.Member{{ID: "m1", Zone: "z", Weight: 2}, {ID: "m2", Weight: 1}},
-		Target: []ring.Member{{ID: "m2", Weight: 1}}, Members: []core.MemberInfo{{ID: "m1", Incarnation: 77, Address: "h:1", Down: true}, {ID: "m2", Incarnation: 78, Address: "h:2", Refilling: true}},
+		Target: []ring.Member{{ID: "m2", Weight: 1}}, Members: []core.MemberInfo{{ID: "m1", Incarnation: 77, Address: "h:1", Down: true, Marked: 31}, {ID: "m2", Incarnation: 78, Address: "h:2", Refilling: true}},
 		Ring: ring.Params{Hash: 1, VNodes: 256}, Replicas: map[string]int{"": 3, "kv": 2, "pin": core.Pinned}, Lost: 3, Rate: 1 << 20, Streams: 4}
 	bodies := []core.Body{
 		&core.Ask{ID: 3, Key: k, Method: "put", Data: []byte("v"), RequestID: "r", Path: []core.Key{{Type: "t", Name: "first"}, k}, ReadLocal: true, Deadline: 2_000_000},
@@ -132,6 +140,48 @@ func TestIndexEntriesAreSmall(t *testing.T) {
 	m := core.Message{From: "member-1", To: "member-2", Body: b}
 	if n := len(Append(nil, &m, 0)); n > 1000*26 {
 		t.Errorf("1000 entries take %d bytes", n)
+	}
+}
+
+// TestWhatIsAlikeIsNamedOnce keeps the pages of requests, which all keys have, small beside what was asked for.
+func TestWhatIsAlikeIsNamedOnce(t *testing.T) {
+	size := func(times int) int {
+		b := &core.Fetched{}
+		for i := range times {
+			p := core.Page{Name: fmt.Sprintf("@req/%016d", i), Data: append([]byte("\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01\x98\x12\x34"), byte(i>>16), byte(i>>8), byte(i))}
+			b.Entries = append(b.Entries, core.Entry{Key: core.Key{Type: "t", Name: "k"}, Meta: core.CopyMeta{Stamp: core.Stamp{Seq: 1}}, Has: true, Pages: []core.Page{p}})
+		}
+		m := core.Message{From: "a", To: "b", Body: b}
+		return len(Append(nil, &m, 0))
+	}
+	if one := (size(1100) - size(100)) / 1000; one > 26 {
+		t.Errorf("a copy with a request's page takes %d bytes", one)
+	}
+}
+
+// TestPiecesAreApart has no part of a copy reach into another one: each can be appended to.
+func TestPiecesAreApart(t *testing.T) {
+	b := &core.Fetched{}
+	for i := range 300 {
+		data := bytes.Repeat([]byte{byte(i)}, i*37%(dataLarge+100))
+		ps := []core.Page{{Name: fmt.Sprint("p", i), Data: data}, {Name: "q", Data: []byte{byte(i), 1}}}
+		b.Entries = append(b.Entries, core.Entry{Key: core.Key{Type: "t", Name: fmt.Sprint("key", i)}, Meta: core.CopyMeta{Stamp: core.Stamp{Seq: 1}}, Has: true, Pages: ps})
+	}
+	src := Append(nil, &core.Message{From: "a", To: "b", Body: b}, 0)
+	m, err := Parse(src, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(src)
+	for i, e := range m.Body.(*core.Fetched).Entries {
+		_ = append(e.Pages, core.Page{Name: "spoilt"})
+		for _, p := range e.Pages {
+			_ = append(p.Data, 0xff)
+		}
+		want := b.Entries[i]
+		if e.Key != want.Key || len(e.Pages) != 2 || e.Pages[0].Name != want.Pages[0].Name || !bytes.Equal(e.Pages[0].Data, want.Pages[0].Data) || e.Pages[1].Name != "q" || !bytes.Equal(e.Pages[1].Data, want.Pages[1].Data) {
+			t.Fatalf("copy %d: got %+v", i, e)
+		}
 	}
 }
 

@@ -18,7 +18,7 @@ func View(p *membership.Placement) *core.View {
 		Rate: p.Limits.Rate, Streams: p.Limits.MaxConcurrent,
 	}
 	for _, m := range p.Members {
-		v.Members = append(v.Members, core.MemberInfo{ID: m.ID, Incarnation: m.Incarnation, Address: m.Address, Down: m.Down, Refilling: m.Refilling})
+		v.Members = append(v.Members, core.MemberInfo{ID: m.ID, Incarnation: m.Incarnation, Address: m.Address, Down: m.Down, Refilling: m.Refilling, Marked: m.Marked})
 	}
 	if n := len(p.Lost); n > 0 {
 		v.Lost = p.Lost[n-1].Version

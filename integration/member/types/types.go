@@ -25,7 +25,10 @@ type ledger struct {
 	Rang int // reminders
 }
 
-var ledgers = actor.NewType("ledger", actor.Options[ledger]{})
+var ledgers = actor.NewType("ledger", actor.Options[ledger]{OnActivate: func(ctx context.Context, _ *ledger) error {
+	fmt.Fprintf(os.Stderr, "ledger %s is activated\n", actor.Current(ctx).Key())
+	return nil
+}})
 
 func init() {
 	actor.Handle(ledgers, "post", func(_ context.Context, s *ledger, m Mail) (int, error) {
