@@ -29,7 +29,7 @@ func (h handler) opened() bool {
 }
 
 // OnFrame gives a message to the engine. What comes before the engine is there, or claims another sender, is dropped.
-func (h handler) OnFrame(from transport.Peer, _ transport.Lane, _ uint8, payload []byte) {
+func (h handler) OnFrame(from transport.Peer, _ transport.Lane, _ uint8, payload []byte, more bool) {
 	if !h.opened() {
 		return
 	}
@@ -53,18 +53,18 @@ func (h handler) OnFrame(from transport.Peer, _ transport.Lane, _ uint8, payload
 		h.n.log.Warn("message cannot be read", "peer", from.Member, "error", err)
 	case m.From != from.Member || m.To != h.n.id:
 		h.n.log.Warn("message of another sender or receiver", "peer", from.Member, "member", m.From)
-	case h.answered(m):
-	case !h.n.engine.Deliver(m):
+	case h.answered(m, now, more):
+	case !h.n.engine.Deliver(m, more):
 		if a, ok := m.Body.(*core.Ask); ok {
-			h.n.send(core.Message{From: h.n.id, To: m.From, FromInc: h.n.inc, Body: &core.Answer{ID: a.ID, Result: core.Result{Code: core.CodeOverloaded, Text: "member " + h.n.id + " has too many messages waiting"}}}, h.n.engine.Now())
+			h.n.send(core.Message{From: h.n.id, To: m.From, FromInc: h.n.inc, Body: &core.Answer{ID: a.ID, Result: core.Result{Code: core.CodeOverloaded, Text: "member " + h.n.id + " has too many messages waiting"}}}, h.n.engine.Now(), !more)
 		}
 	}
 }
 
 // answered answers a local read that needs nothing of the engine.
-func (h handler) answered(m core.Message) bool {
+func (h handler) answered(m core.Message, now core.Time, more bool) bool {
 	a, ok := m.Body.(*core.Ask)
-	if !ok || a.ID == 0 || h.n.engine.Now() > a.Deadline {
+	if !ok || a.ID == 0 || now > a.Deadline {
 		return false
 	}
 	version := h.n.identity.Load().Version
@@ -72,7 +72,7 @@ func (h handler) answered(m core.Message) bool {
 	if !here {
 		return false
 	}
-	h.n.send(core.Message{From: h.n.id, To: m.From, FromInc: h.n.inc, Version: version, Body: &core.Answer{ID: a.ID, Result: core.Result{Body: body, Version: version}}}, h.n.engine.Now())
+	h.n.send(core.Message{From: h.n.id, To: m.From, FromInc: h.n.inc, Version: version, Body: &core.Answer{ID: a.ID, Result: core.Result{Body: body, Version: version}}}, now, !more)
 	return true
 }
 
@@ -135,16 +135,20 @@ var laneOf = [...]transport.Lane{wire.Messages: transport.Messages, wire.Replica
 
 // send gives a message to the transport. A caller's message that could not be sent was not run: it is routed again. An
 // answer to a member that has just joined, and that this one's log does not list yet, waits until it does.
-func (n *Node) send(m core.Message, now core.Time) {
+func (n *Node) send(m core.Message, now core.Time, alone bool) {
 	k := m.Body.Kind()
-	err := n.transport.SendFunc(m.To, laneOf[wire.LaneOf(k)], uint8(k), func(dst []byte) []byte { return wire.Append(dst, &m, now) })
+	o := outgoing.Get().(*envelope)
+	o.m, o.now = m, now
+	err := n.transport.SendFunc(m.To, laneOf[wire.LaneOf(k)], uint8(k), alone, o.add)
+	o.m = core.Message{}
+	outgoing.Put(o)
 	if err == nil {
 		return
 	}
 	switch b := m.Body.(type) {
 	case *core.Ask:
 		if b.ID != 0 && n.engine != nil {
-			n.engine.Deliver(core.Message{From: m.To, To: n.id, Body: &core.Answer{ID: b.ID, Result: core.Result{Code: core.CodeRedirect, Text: err.Error()}}})
+			n.engine.Deliver(core.Message{From: m.To, To: n.id, Body: &core.Answer{ID: b.ID, Result: core.Result{Code: core.CodeRedirect, Text: err.Error()}}}, true)
 		}
 	case *core.Answer:
 		if errors.Is(err, transport.ErrUnknownMember) {
@@ -154,10 +158,23 @@ func (n *Node) send(m core.Message, now core.Time) {
 	}
 }
 
+// envelope is a message that is being encoded. They are kept: a function made for each message would cost more than the rest.
+type envelope struct {
+	m   core.Message
+	now core.Time
+	add func(dst []byte) []byte
+}
+
+var outgoing = sync.Pool{New: func() any {
+	o := &envelope{}
+	o.add = func(dst []byte) []byte { return wire.Append(dst, &o.m, o.now) }
+	return o
+}}
+
 func (n *Node) sendEarly() {
 	places := *n.places.Load()
 	for _, m := range n.early.take(func(id string) bool { return places[id] != "" }) {
-		n.send(m, n.engine.Now())
+		n.send(m, n.engine.Now(), false)
 	}
 }
 

@@ -25,7 +25,7 @@ func TestFullOfParkedIsOverloaded(t *testing.T) {
 	v.Revision++
 	const parked = 8192 // see core
 	for range parked {
-		owner.engine.Deliver(core.Message{From: "x", To: owner.ID(), Version: v.Version, Body: &core.Release{Key: core.Key{Type: "counter", Name: key}}})
+		owner.engine.Deliver(core.Message{From: "x", To: owner.ID(), Version: v.Version, Body: &core.Release{Key: core.Key{Type: "counter", Name: key}}}, false)
 	}
 	if _, err := owner.stats(ctx); err != nil { // it has taken them
 		t.Fatal(err)

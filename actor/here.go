@@ -38,7 +38,7 @@ func (m *Method[Req, Resp]) askHere(ctx context.Context, a Asker, key string, re
 		return resp, false // it is told on the usual way
 	}
 	return resp, i.here(m.name, func() (err error) {
-		resp, err = m.fast(context.WithValue(ctx, turnKey{}, &Turn{i: i, path: path}), i.st.ptr.Interface(), req)
+		resp, err = m.fast(&hereCtx{ctx, Turn{i: i, path: path}}, i.st.ptr.Interface(), req)
 		return err
 	})
 }
@@ -60,9 +60,22 @@ func (h *Host) Answer(k core.Key, method string, path []core.Key, body []byte) (
 	}
 	defer i.mu.Unlock()
 	return answer, i.here(method, func() (err error) {
-		answer, err = m.call(context.WithValue(i.ctx, turnKey{}, &Turn{i: i, path: path}), i.st.ptr.Interface(), body)
+		answer, err = m.call(&hereCtx{i.ctx, Turn{i: i, path: path}}, i.st.ptr.Interface(), body)
 		return err
 	})
+}
+
+// hereCtx is the context of such a query.
+type hereCtx struct {
+	context.Context
+	turn Turn
+}
+
+func (c *hereCtx) Value(k any) any {
+	if k == (turnKey{}) {
+		return &c.turn
+	}
+	return c.Context.Value(k)
 }
 
 // readable gives a key's instance, locked, if it can be read where it is: its state is loaded, and all of it is committed.

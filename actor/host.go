@@ -17,7 +17,7 @@ import (
 )
 
 // Host runs the actors of one member: it is the engine's Runner. Handlers of one key run one after the other; those of a
-// type that is not Inline in goroutines of their own.
+// type that is not Inline in goroutines of their own, and so is a message to an Inline actor that is being read.
 //
 //	goroutine     started by          ended by                   waited for by
 //	a handler     Run                 its return                 Close
@@ -85,7 +85,8 @@ func (h *Host) Run(e *core.Execute, done func(*core.Executed)) *core.Executed {
 		return failed(e, &Error{CodeFailed, "member " + h.cfg.Member + " is closing"})
 	}
 	i.clean.Store(false)
-	if d.inline {
+	if d.inline && i.mu.TryLock() { // else it is being read: the core does not wait for that
+		defer i.mu.Unlock()
 		return i.run(e)
 	}
 	h.wg.Go(func() { i.runApart(e, done) })
@@ -104,6 +105,8 @@ func (i *instance) runApart(e *core.Execute, done func(*core.Executed)) {
 		}
 		done(x)
 	}()
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	x = i.run(e)
 }
 

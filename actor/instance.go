@@ -50,10 +50,8 @@ const (
 	pushMethod   = "@push"
 )
 
-// run runs one message and gives what is to be committed and answered.
+// run runs one message and gives what is to be committed and answered. The caller holds mu.
 func (i *instance) run(e *core.Execute) *core.Executed {
-	i.mu.Lock()
-	defer i.mu.Unlock()
 	t := &Turn{i: i, path: e.Path}
 	ctx := &turnCtx{Context: i.ctx, turn: t, deadline: time.Now().Add(time.Duration(e.Deadline - e.Now))}
 	i.turn = t

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"chainmail"
@@ -158,6 +159,7 @@ func TestSupervision(t *testing.T) {
 						t.Errorf("after a query: %v, want %v", got, before)
 					}
 				}
+				synctest.Wait()                          // an activation's end is noted after the answer that caused it
 				if f == actor.Stop || f == actor.Reset { // begin anew
 					j.take()
 				}
@@ -170,6 +172,7 @@ func TestSupervision(t *testing.T) {
 					}
 					check(x.how, x.want)
 				}
+				synctest.Wait()
 				acts, ends := 0, 0
 				for _, what := range j.take() {
 					if what == "activate" {

@@ -1,6 +1,7 @@
 package actor
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -225,7 +226,21 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Text }
 
+// nothing is None as MsgPack writes it: it need not be made each time. It is never changed.
+var nothing = func() []byte {
+	b, _ := MsgPack.Marshal(new(None))
+	return slices.Clip(b)
+}()
+
+func isNone[T any](d *def) bool {
+	_, none := any((*T)(nil)).(*None)
+	return none && d.codec == MsgPack
+}
+
 func decode[T any](d *def, body []byte) (v T, err error) {
+	if isNone[T](d) && bytes.Equal(body, nothing) {
+		return v, nil
+	}
 	if err := d.codec.Unmarshal(body, &v); err != nil {
 		return v, &Error{CodeBadBody, fmt.Sprintf("type %s: %d bytes are no %T: %v", d.name, len(body), v, err)}
 	}
@@ -233,6 +248,9 @@ func decode[T any](d *def, body []byte) (v T, err error) {
 }
 
 func encode[T any](d *def, v *T) ([]byte, error) {
+	if isNone[T](d) {
+		return nothing, nil
+	}
 	b, err := d.codec.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("type %s: encode %T: %w", d.name, *v, err)

@@ -26,8 +26,8 @@ type Options[S any] struct {
 	Codec      Codec         // of messages and pages; default MsgPack
 	// Durable says that the keys have to outlive a loss of all members: a member without a store does not start with the type.
 	Durable bool
-	// Inline says that no handler waits for anything: no Ask, no I/O, no lock. They run on the engine's own goroutine, which
-	// saves two switches.
+	// Inline says that no handler waits for anything: no Ask, no I/O, no lock. They run where the engine is stepped, on its
+	// own goroutine or on that of whoever gives it a message, which saves two switches.
 	Inline bool
 	// Errors are the errors that handlers return and callers compare with errors.Is, by a code that stays theirs.
 	Errors map[uint16]error

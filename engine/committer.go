@@ -11,7 +11,7 @@ import (
 // committer carries out effects in order, with one write to the store for all that has gathered.
 type committer struct {
 	e    *Engine
-	mine []core.Effect // the loop's, until flush
+	mine []core.Effect // of who holds the core's turn, until flush
 
 	writes atomic.Uint64
 	took   atomic.Int64 // nanoseconds
@@ -30,13 +30,23 @@ func (c *committer) init(e *Engine) {
 
 func (c *committer) add(x core.Effect) { c.mine = append(c.mine, x) }
 
-// flush hands over what the loop has added. It waits while the committer is far behind.
-func (c *committer) flush() {
+// behind says whether the committer has more to do than is good.
+func (c *committer) behind() bool {
+	if c.e.cfg.Store == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.wait) > maxEffects
+}
+
+// flush hands over what was added. With wait it waits while the committer is far behind.
+func (c *committer) flush(wait bool) {
 	if len(c.mine) == 0 {
 		return
 	}
 	c.mu.Lock()
-	for len(c.wait) > maxEffects && c.e.ctx.Err() == nil {
+	for wait && len(c.wait) > maxEffects && c.e.ctx.Err() == nil {
 		c.room.Wait()
 	}
 	c.wait = append(c.wait, c.mine...)
@@ -102,7 +112,7 @@ func (c *committer) commit(batch []core.Effect) error {
 		c.took.Add(int64(time.Since(began)))
 	}
 	for _, x := range batch {
-		c.e.release(x, c.e.toInbox)
+		c.e.release(x, c.e.toInbox, false)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ type Store interface {
 }
 
 // Runner runs handlers. Run gives the outcome if it is there at once, else it gives nil and calls done exactly once,
-// later and from another goroutine.
+// later and from another goroutine. All else waits for Run, and it may be a caller's goroutine that runs it.
 type Runner interface {
 	Run(e *core.Execute, done func(*core.Executed)) *core.Executed
 	Ended(e *core.Ended)
@@ -31,8 +31,9 @@ type Config struct {
 	Saved  *core.Saved // what the store held
 	Store  Store       // nil: state is in memory only
 	Runner Runner
-	// Send gives a message to another member; it does not block. now is the instant that deadlines count from.
-	Send func(m core.Message, now core.Time)
+	// Send gives a message to another member; it does not block. now is the instant that deadlines count from. alone says
+	// that no other message is to follow at once.
+	Send func(m core.Message, now core.Time, alone bool)
 	// Report tells the log; it is called from a goroutine of its own and may block until ctx ends.
 	Report func(ctx context.Context, r core.Report) error
 	// WantView asks for the newest placement of the local log; it does not block.
@@ -60,30 +61,30 @@ var (
 //
 //	goroutine  started by        ended by  waited for by
 //	loop       Start             Close     Close
+//	watch      Start             Close     Close
 //	committer  Start (a store)   Close     Close
 //	reporter   Start             Close     Close
 type Engine struct {
 	cfg   Config
 	log   hclog.Logger
-	core  *core.Core // the loop's
+	core  *core.Core // of who holds turn
 	start time.Time
 	ctx   context.Context
 	stop  context.CancelFunc
 	wg    sync.WaitGroup
-	calls atomic.Uint64
+	calls calls
 
 	in      inbox
 	commits committer
 	reports reporter
-	local   []core.Input // the loop's: what came of its own effects
+
+	turn  sync.Mutex    // held by who steps the core; never waited for but by the loop and Close
+	local []core.Input  // of who holds turn: what came of its own effects
+	out   []core.Effect // likewise
+	alone bool          // likewise: what is sent is not part of more
 	// What effects bring back goes through these; they are made once.
 	toLocal, toInbox func(core.Input)
 	executed         func(*core.Executed)
-
-	mu      sync.Mutex
-	waits   map[uint64]chan core.Result
-	answers sync.Pool // of channels of calls that were answered: empty, and known to nobody else
-	closed  bool
 
 	failOnce sync.Once
 	failed   chan struct{}
@@ -99,16 +100,18 @@ func Start(cfg Config) (*Engine, error) {
 		cfg.Logger = hclog.NewNullLogger()
 	}
 	cfg.Core.Durable = cfg.Store != nil
-	e := &Engine{cfg: cfg, log: cfg.Logger.Named("engine"), start: time.Now(), waits: map[uint64]chan core.Result{}, failed: make(chan struct{})}
+	e := &Engine{cfg: cfg, log: cfg.Logger.Named("engine"), start: time.Now(), failed: make(chan struct{})}
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.core = core.New(cfg.Core, e.Now(), cfg.Saved)
 	e.toLocal = func(in core.Input) { e.local = append(e.local, in) }
-	e.toInbox = func(in core.Input) { e.in.put(item{in: in}) }
-	e.executed = func(x *core.Executed) { e.in.put(item{in: x}) }
+	e.toInbox = func(in core.Input) { e.later(item{in: in}) }
+	e.executed = func(x *core.Executed) { e.later(item{in: x}) }
+	e.calls.open = map[uint64]openCall{}
 	e.in.init()
 	e.commits.init(e)
 	e.reports.init(e)
 	e.wg.Go(e.loop)
+	e.wg.Go(e.watch)
 	e.wg.Go(e.reports.run)
 	if cfg.Store != nil {
 		e.wg.Go(e.commits.run)
@@ -142,48 +145,48 @@ func (e *Engine) Fail(err error) {
 	e.failOnce.Do(func() {
 		e.failure = fmt.Errorf("%w: %w", ErrStore, err)
 		e.log.Error("store failed; this member stops", "member", e.cfg.Core.Self, "error", err)
+		e.stop()
 		close(e.failed)
 	})
-	e.stop()
 }
 
 // Close stops all goroutines and answers the calls that are open: whether they took effect is not known.
 func (e *Engine) Close() error {
-	e.mu.Lock()
-	e.closed = true
-	e.mu.Unlock()
 	e.stop()
 	e.wg.Wait()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for id, ch := range e.waits {
-		ch <- core.Result{Code: core.CodeUnknownOutcome, Text: "member " + e.cfg.Core.Self + " is closing"}
-		delete(e.waits, id)
-	}
+	e.turn.Lock() // who steps the core now does so for the last time
+	defer e.turn.Unlock()
 	return nil
 }
 
 // SetView gives the core a placement of the local log. Older ones are ignored. lead says that this member leads the log.
 func (e *Engine) SetView(v *core.View, lead bool) {
 	if v != nil {
-		e.in.put(item{in: &core.ViewChanged{View: v, Lead: lead}})
+		e.later(item{in: &core.ViewChanged{View: v, Lead: lead}})
 	}
 }
 
-// Deliver gives the core a message of another member. Under overload it is dropped; its sender sends it again.
-func (e *Engine) Deliver(m core.Message) bool { return e.in.offer(item{in: &core.Recv{Msg: m}}) }
+// Deliver gives the core a message of another member. Under overload it is dropped; its sender sends it again. more says
+// that another one is to follow at once. See attend for what the caller may not hold.
+func (e *Engine) Deliver(m core.Message, more bool) bool {
+	if !e.in.offer(item{in: &core.Recv{Msg: m}}) {
+		return false
+	}
+	e.attend(!more)
+	return true
+}
 
 // PeerLost tells that messages to a member may be lost.
-func (e *Engine) PeerLost(member string) { e.in.put(item{in: &core.PeerLost{Member: member}}) }
+func (e *Engine) PeerLost(member string) { e.later(item{in: &core.PeerLost{Member: member}}) }
 
 // Drain asks that nothing new is started here.
-func (e *Engine) Drain() { e.in.put(item{in: &core.Drain{}}) }
+func (e *Engine) Drain() { e.later(item{in: &core.Drain{}}) }
 
-// Do runs f on the core's goroutine, for queries. It fails when ctx or the engine ends first; f is not run then.
+// Do runs f between two steps of the core, for queries. It fails when ctx or the engine ends first; f is not run then.
 func (e *Engine) Do(ctx context.Context, f func(*core.Core)) error {
 	done := make(chan struct{})
 	var taken atomic.Bool // by the core to run it, or by who gives up
-	e.in.put(item{do: func(c *core.Core) {
+	e.later(item{do: func(c *core.Core) {
 		if taken.CompareAndSwap(false, true) {
 			f(c)
 			close(done)
@@ -202,152 +205,6 @@ func (e *Engine) Do(ctx context.Context, f func(*core.Core)) error {
 	}
 	<-done
 	return nil
-}
-
-// Call is what Ask sends. Its Body must not be changed afterwards: the message may be waiting still when Ask has given up.
-type Call struct {
-	Key       core.Key
-	Method    string
-	Body      []byte
-	RequestID string
-	Tried     time.Duration // as in core.Call
-	Path      []core.Key    // likewise
-	ReadLocal bool
-}
-
-// DefaultTimeout is the deadline of a call whose context has none.
-const DefaultTimeout = 5 * time.Second
-
-// Ask gives a message to its actor, wherever it is, and waits for the answer. When ctx ends first the outcome is unknown.
-// A member that has too many messages waiting refuses it at once.
-func (e *Engine) Ask(ctx context.Context, c Call) (core.Result, error) {
-	ctx, done := bounded(ctx)
-	defer done()
-	deadline := e.deadline(ctx)
-	id := e.calls.Add(1)
-	ch, _ := e.answers.Get().(chan core.Result)
-	if ch == nil {
-		ch = make(chan core.Result, 1)
-	}
-	e.mu.Lock()
-	if e.closed || e.ctx.Err() != nil {
-		e.mu.Unlock()
-		return core.Result{}, ErrClosed
-	}
-	e.waits[id] = ch
-	e.mu.Unlock()
-	if !e.in.offer(c.input(id, deadline)) {
-		e.forget(id)
-		return core.Result{Code: core.CodeOverloaded, Text: fmt.Sprintf("member %s has %d messages waiting", e.cfg.Core.Self, maxQueue)}, nil
-	}
-	select {
-	case r := <-ch:
-		e.answers.Put(ch)
-		return r, nil
-	case <-ctx.Done():
-		// The core answers at the deadline; its answer says more than ctx.Err does.
-		select {
-		case r := <-ch:
-			return r, nil
-		case <-time.After(2 * tickEvery):
-		}
-		return e.giveUp(id, ch, "the caller gave up: "+ctx.Err().Error()), nil
-	case <-e.ctx.Done():
-		return e.giveUp(id, ch, "member "+e.cfg.Core.Self+" is closing"), nil
-	}
-}
-
-// giveUp ends a call without its answer, but for one that has just been taken from the open calls and is on its way.
-func (e *Engine) giveUp(id uint64, ch chan core.Result, why string) core.Result {
-	if e.forget(id) == nil {
-		return <-ch
-	}
-	return core.Result{Code: core.CodeUnknownOutcome, Text: why}
-}
-
-// bounded gives a call without a deadline the default one: a core that waits for its disk cannot keep it.
-func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	if _, ok := ctx.Deadline(); ok {
-		return ctx, func() {}
-	}
-	return context.WithTimeout(ctx, DefaultTimeout)
-}
-
-func (c *Call) input(id uint64, deadline core.Time) item {
-	return item{in: &core.Call{ID: id, Key: c.Key, Method: c.Method, Body: c.Body, RequestID: c.RequestID, Tried: c.Tried, Path: c.Path, ReadLocal: c.ReadLocal, Deadline: deadline}}
-}
-
-// Tell gives a message to its actor, wherever it is, and does not wait: nobody learns what becomes of it. ctx bounds
-// nothing but its deadline at the actor.
-func (e *Engine) Tell(ctx context.Context, c Call) error {
-	if e.ctx.Err() != nil {
-		return ErrClosed
-	}
-	if !e.in.offer(c.input(e.calls.Add(1), e.deadline(ctx))) {
-		return fmt.Errorf("member %s has %d inputs waiting: %w", e.cfg.Core.Self, maxQueue, ErrFull)
-	}
-	return nil
-}
-
-func (e *Engine) deadline(ctx context.Context) core.Time {
-	if d, ok := ctx.Deadline(); ok {
-		return e.Now().Add(time.Until(d))
-	}
-	return e.Now().Add(DefaultTimeout)
-}
-
-func (e *Engine) forget(id uint64) chan core.Result {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	ch := e.waits[id]
-	delete(e.waits, id)
-	return ch
-}
-
-func (e *Engine) reply(r *core.Reply) {
-	if ch := e.forget(r.ID); ch != nil {
-		ch <- r.Result
-	}
-}
-
-// loop owns the core.
-func (e *Engine) loop() {
-	tick := time.NewTicker(tickEvery)
-	defer tick.Stop()
-	var out []core.Effect
-	for {
-		var batch []item
-		select {
-		case <-e.in.wake:
-			batch = e.in.take()
-		case <-tick.C:
-			batch = append(e.in.take(), item{in: &core.Tick{}})
-		case <-e.ctx.Done():
-			return
-		}
-		for _, it := range batch {
-			if it.do != nil {
-				it.do(e.core)
-				continue
-			}
-			out = e.step(it.in, out)
-			for i := 0; i < len(e.local); i++ { // it grows meanwhile
-				out = e.step(e.local[i], out)
-			}
-			clear(e.local)
-			e.local = e.local[:0]
-		}
-		e.commits.flush()
-	}
-}
-
-func (e *Engine) step(in core.Input, out []core.Effect) []core.Effect {
-	out = e.core.Step(e.Now(), in, out[:0])
-	for _, x := range out {
-		e.carryOut(x)
-	}
-	clear(out)
-	return out
 }
 
 // carryOut does what need not wait for the disk, and hands the rest to the committer, in order.
@@ -374,12 +231,12 @@ func (e *Engine) carryOut(x core.Effect) {
 			e.commits.add(x)
 			return
 		}
-		e.release(x, e.toLocal)
+		e.release(x, e.toLocal, e.alone)
 	}
 }
 
 // release carries out an effect once all before it is durable.
-func (e *Engine) release(x core.Effect, self func(core.Input)) {
+func (e *Engine) release(x core.Effect, self func(core.Input), alone bool) {
 	switch x := x.(type) {
 	case *core.Send:
 		if x.Msg.To == e.cfg.Core.Self {
@@ -388,9 +245,9 @@ func (e *Engine) release(x core.Effect, self func(core.Input)) {
 		}
 		now := e.Now()
 		x.Msg.Sent = core.Time(e.start.UnixNano()) + now
-		e.cfg.Send(x.Msg, now)
+		e.cfg.Send(x.Msg, now, alone)
 	case *core.Reply:
-		e.reply(x)
+		e.calls.answer(x.ID, x.Result)
 	case *core.Report:
 		e.reports.put(*x)
 	}

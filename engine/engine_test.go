@@ -66,7 +66,7 @@ type group struct {
 	spy     func(m core.Message)
 }
 
-func (g *group) send(m core.Message, _ core.Time) {
+func (g *group) send(m core.Message, _ core.Time, _ bool) {
 	g.mu.Lock()
 	to, spy := g.members[m.To], g.spy
 	g.mu.Unlock()
@@ -74,7 +74,7 @@ func (g *group) send(m core.Message, _ core.Time) {
 		spy(m)
 	}
 	if to != nil {
-		to.Deliver(m)
+		to.Deliver(m, false)
 	}
 }
 
@@ -247,6 +247,7 @@ func TestTooMuchWaits(t *testing.T) {
 	<-stopped
 	for e.in.offer(item{in: &core.Tick{}}) {
 	}
+	e.in.poke()
 	if r := add(t, e, "k", 5*time.Second); r.Code != core.CodeOverloaded {
 		t.Errorf("%+v", r)
 	}
@@ -258,7 +259,7 @@ func TestTooMuchWaits(t *testing.T) {
 	if r := add(t, e, "k", 5*time.Second); r.Code != core.CodeOK {
 		t.Errorf("afterwards: %+v", r)
 	}
-	if e.forget(1) != nil {
+	if e.calls.take(1) != nil {
 		t.Error("the refused call is remembered")
 	}
 }

@@ -12,10 +12,11 @@ type item struct {
 	do func(*core.Core)
 }
 
-// inbox is the queue before the loop. put never fails: what this member gives itself is bounded by what it has under
-// way. offer fails when the queue is long: messages of others are dropped then, and callers are refused.
+// inbox is the queue before the core. put never fails: what this member gives itself is bounded by what it has under way.
+// offer fails when the queue is long: messages of others are dropped then, and callers are refused. Engine.attend has what
+// is there looked at.
 type inbox struct {
-	wake chan struct{} // capacity 1: there is something
+	wake chan struct{} // capacity 1: there is something for the loop
 
 	mu    sync.Mutex
 	items []item
@@ -28,31 +29,45 @@ func (q *inbox) put(it item) {
 	q.mu.Lock()
 	q.items = append(q.items, it)
 	q.mu.Unlock()
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
 }
 
 func (q *inbox) offer(it item) bool {
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	if len(q.items) >= maxQueue {
-		q.mu.Unlock()
 		return false
 	}
 	q.items = append(q.items, it)
-	q.mu.Unlock()
+	return true
+}
+
+// poke wakes the loop.
+func (q *inbox) poke() {
 	select {
 	case q.wake <- struct{}{}:
 	default:
 	}
-	return true
 }
 
 // take gives all that waits. The result is valid until the next call.
 func (q *inbox) take() []item {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	return q.swap()
+}
+
+// takeOne is take if no more than one item waits; ok is false if more do.
+func (q *inbox) takeOne() (out []item, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.items) > 1 {
+		return nil, false
+	}
+	return q.swap(), true
+}
+
+// swap is take. The caller holds mu.
+func (q *inbox) swap() []item {
 	out := q.items
 	clear(q.spare)
 	q.items, q.spare = q.spare[:0], out

@@ -183,7 +183,7 @@ type dropper struct {
 	count func()
 }
 
-func (d *dropper) OnFrame(Peer, Lane, uint8, []byte) { d.count() }
+func (d *dropper) OnFrame(Peer, Lane, uint8, []byte, bool) { d.count() }
 
 // tcpCopy gives the time in which n pages pass over bare TCP.
 func tcpCopy(b *testing.B, n, page int) time.Duration {

@@ -40,6 +40,11 @@
 // at most 256 requests of one connection at once and refuses more. Zero bytes must be zero, nothing may follow a payload.
 // A frame that breaks a rule closes its connection.
 //
+// Each connection of a lane has a writer: what is queued while it writes goes out together. A sender that has one frame to
+// send, and nothing that follows it soon, writes it itself while the writer sleeps; what the socket does not take at once is
+// the writer's, so nobody waits for a connection. Frames go out in the order in which they were queued. With TLS the writer
+// writes all.
+//
 // Except on raft connections, the dialer pings every 15 seconds and the listener answers pong; a connection on which
 // nothing arrives for 45 seconds is dead, and so is one that takes less than 256 KiB of what is written in 10 seconds. The
 // dialer closes a control connection that had no request for 45 seconds.

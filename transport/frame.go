@@ -28,7 +28,9 @@ const (
 	// readStep is how much memory is taken ahead of the bytes that have arrived.
 	readStep = 64 << 10
 	// writeStep is how much must pass within one writeTimeout.
-	writeStep  = 256 << 10
+	writeStep = 256 << 10
+	// deadStep is by how much a read's deadline may be earlier than it should be.
+	deadStep   = 100 * time.Millisecond
 	maxControl = 1 << 20
 	maxFrame   = 8 << 20
 )
@@ -77,16 +79,21 @@ type frameReader struct {
 	limit int
 	head  [headerSize]byte
 	buf   []byte
+	until time.Time // the deadline that was set last
 }
 
 func newFrameReader(conn net.Conn, limit int) *frameReader {
 	return &frameReader{conn: conn, r: bufio.NewReaderSize(conn, readStep), limit: limit}
 }
 
-// fill reads one piece of a frame. Each piece has its own deadline: a slow line is not a dead one.
+// fill reads one piece of a frame. Each piece has its own deadline: a slow line is not a dead one. On a fast line the one that
+// was set a moment ago is good enough.
 func (fr *frameReader) fill(b []byte) error {
 	if fr.conn != nil && fr.r.Buffered() < len(b) {
-		fr.conn.SetReadDeadline(time.Now().Add(deadAfter))
+		if until := time.Now().Add(deadAfter); until.Sub(fr.until) > deadStep {
+			fr.until = until
+			fr.conn.SetReadDeadline(until)
+		}
 	}
 	_, err := io.ReadFull(fr.r, b)
 	return err

@@ -89,7 +89,7 @@ func TestLanesAreToldApart(t *testing.T) {
 	n := loopback(t)
 	a, b := n.start("a", &recorder{}), n.start("b", &recorder{})
 	for l := Messages; l < lanes; l++ {
-		if err := a.SendFunc("b", l, uint8(l), func(dst []byte) []byte { return append(dst, l.class().String()...) }); err != nil {
+		if err := a.SendFunc("b", l, uint8(l), false, func(dst []byte) []byte { return append(dst, l.class().String()...) }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -140,7 +140,7 @@ func TestPeerDownAndReconnect(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "later frames arrive", func() bool { return c.heard()[len(c.heard())-1].text == "third" })
+	eventually(t, "later frames arrive", func() bool { h := c.heard(); return h[len(h)-1].text == "third" })
 	if a.down() != downs {
 		t.Error("a loss was reported on a connection that works")
 	}

@@ -10,7 +10,8 @@ import (
 )
 
 // pipe sends one lane's frames to one member, over one connection at a time. Frames are encoded straight into the
-// queue; the writer takes the whole queue and writes it at once: what gathers while it writes goes out together.
+// queue; the writer takes the whole queue and writes it at once: what gathers while it writes goes out together. While it
+// sleeps, a sender may write in its place (writeNow): of the two, and of senders, one writes at a time.
 type pipe struct {
 	t   *Transport
 	key pipeKey
@@ -18,26 +19,32 @@ type pipe struct {
 	mu     sync.Mutex
 	queue  []byte
 	spare  []byte
-	sleep  bool      // the writer waits for wake
+	sleep  bool      // the writer waits for wake; who sets it false sends that, or sets it true again
 	away   time.Time // no dial before; what is sent until then is refused
 	reason error
 	heard  time.Time // the member opened a connection to this one
 	wake   chan struct{}
+
+	direct  func(data []byte) int // see directTo; of the connection there is, if any
+	lent    bool                  // a sender writes
+	awaited bool                  // and the writer waits for its end
+	rest    []byte                // what the socket did not take from a sender
 }
 
 // Send queues a one-way frame for a member and returns at once. An error means that it will not be delivered: ErrBusy,
 // ErrUnknownMember, ErrUnreachable, ErrClosed. No error does not mean that it will be.
 func (t *Transport) Send(to string, lane Lane, kind uint8, payload []byte) error {
-	return t.SendFunc(to, lane, kind, func(dst []byte) []byte { return append(dst, payload...) })
+	return t.SendFunc(to, lane, kind, false, func(dst []byte) []byte { return append(dst, payload...) })
 }
 
-// SendFunc is Send with a payload that add appends to the queue itself.
-func (t *Transport) SendFunc(to string, lane Lane, kind uint8, add func(dst []byte) []byte) error {
+// SendFunc is Send with a payload that add appends to the queue itself. alone says that no other frame is to follow soon: if
+// nothing else is being sent there, the caller itself writes it, as far as the connection takes it at once.
+func (t *Transport) SendFunc(to string, lane Lane, kind uint8, alone bool, add func(dst []byte) []byte) error {
 	p, err := t.pipe(to, lane)
 	if err != nil {
 		return err
 	}
-	return p.send(kind, add)
+	return p.send(kind, alone, add)
 }
 
 func (t *Transport) pipe(to string, lane Lane) (*pipe, error) {
@@ -60,7 +67,7 @@ func (t *Transport) pipe(to string, lane Lane) (*pipe, error) {
 	return p, nil
 }
 
-func (p *pipe) send(kind uint8, add func(dst []byte) []byte) error {
+func (p *pipe) send(kind uint8, alone bool, add func(dst []byte) []byte) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.reason != nil && time.Now().Before(p.away) {
@@ -78,7 +85,12 @@ func (p *pipe) send(kind uint8, add func(dst []byte) []byte) error {
 	endFrame(q, start)
 	p.queue = q
 	p.t.stats.out(p.key.lane, len(q)-start-headerSize)
-	if p.sleep {
+	switch {
+	case !p.sleep:
+	case alone && p.direct != nil && len(q) <= directBytes:
+		p.sleep = false
+		p.writeNow()
+	default:
 		p.sleep = false
 		p.wake <- struct{}{} // capacity 1, and only who clears sleep sends
 	}
@@ -95,7 +107,7 @@ func (t *Transport) Pressure(to string, lane Lane) int {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.queue)
+	return len(p.rest) + len(p.queue)
 }
 
 // take waits for something to send, for time to ping, or for the end of the connection; the latter two give no data. It
@@ -110,6 +122,11 @@ func (p *pipe) take(tick <-chan time.Time, dead <-chan struct{}) (data []byte, c
 	}
 	for {
 		p.mu.Lock()
+		if p.rest != nil {
+			data, p.rest = p.rest, nil
+			p.mu.Unlock()
+			return data, false
+		}
 		if len(p.queue) > 0 {
 			data = p.queue
 			p.queue, p.spare = p.spare[:0], nil
@@ -132,12 +149,16 @@ func (p *pipe) take(tick <-chan time.Time, dead <-chan struct{}) (data []byte, c
 	}
 }
 
-// awake takes back that the writer sleeps, and a wake that came meanwhile.
+// awake takes back that the writer sleeps, and a wake that came meanwhile. A sender that writes is waited for: it waits for
+// nothing itself.
 func (p *pipe) awake() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.sleep {
+		p.awaited = p.lent
+		p.mu.Unlock()
 		<-p.wake
+		p.mu.Lock()
 	}
 	p.sleep = false
 }
@@ -262,6 +283,7 @@ func (p *pipe) failed(err error, fails int) {
 func (p *pipe) pump(conn, raw net.Conn, data []byte) error {
 	p.mu.Lock()
 	p.reason = nil
+	p.direct = directTo(conn)
 	p.mu.Unlock()
 	var lost error // set before dead is closed
 	dead := make(chan struct{})
@@ -273,6 +295,9 @@ func (p *pipe) pump(conn, raw net.Conn, data []byte) error {
 		raw.Close()
 	}()
 	defer func() {
+		p.mu.Lock()
+		p.direct, p.rest = nil, nil
+		p.mu.Unlock()
 		raw.Close()
 		<-dead
 	}()
@@ -293,7 +318,7 @@ func (p *pipe) pump(conn, raw net.Conn, data []byte) error {
 		default:
 		}
 		if data == nil {
-			data = appendFrame(nil, frame{typ: ping})
+			data = appendFrame(p.takeRest(), frame{typ: ping})
 		}
 	}
 }

@@ -35,8 +35,9 @@ type Peer struct {
 
 // Handler takes what arrives.
 type Handler interface {
-	// OnFrame takes a one-way frame. It is called in order for each connection. payload is valid during the call.
-	OnFrame(from Peer, lane Lane, kind uint8, payload []byte)
+	// OnFrame takes a one-way frame. It is called in order for each connection. payload is valid during the call. more says
+	// that something behind it has arrived already: what the frame causes is better done together with what that causes.
+	OnFrame(from Peer, lane Lane, kind uint8, payload []byte, more bool)
 	// OnRequest answers a request of the control class. ctx has the caller's deadline, and ends with the connection.
 	OnRequest(ctx context.Context, from Peer, kind uint8, payload []byte) ([]byte, error)
 	// OnPeerDown says that what was sent to a member in the lane Messages may have been lost.
@@ -410,7 +411,7 @@ func (t *Transport) serveFrames(conn net.Conn, peer Peer, lane Lane) {
 		switch f.typ {
 		case oneWay:
 			t.stats.in(lane, len(f.payload))
-			t.cfg.Handler.OnFrame(peer, lane, f.kind, f.payload)
+			t.cfg.Handler.OnFrame(peer, lane, f.kind, f.payload, fr.r.Buffered() > 0)
 		case ping:
 			if err := writeAll(conn, appendFrame(nil, frame{typ: pong})); err != nil {
 				return

@@ -25,6 +25,7 @@ type heard struct {
 // recorder is a Handler that notes what arrives. Its functions, where set, go first.
 type recorder struct {
 	onFrame   func(heard)
+	onMore    func(more bool)
 	onRequest func(ctx context.Context, from Peer, kind uint8, payload []byte) ([]byte, error)
 	admit     func(peer Identity, class Class) error
 	codes     map[error]uint16
@@ -34,7 +35,10 @@ type recorder struct {
 	downs  []string
 }
 
-func (r *recorder) OnFrame(from Peer, lane Lane, kind uint8, payload []byte) {
+func (r *recorder) OnFrame(from Peer, lane Lane, kind uint8, payload []byte, more bool) {
+	if r.onMore != nil {
+		r.onMore(more)
+	}
 	h := heard{from, lane, kind, string(payload)}
 	if r.onFrame != nil {
 		r.onFrame(h)
