@@ -169,7 +169,11 @@ func TestManyKeysAreReactivated(t *testing.T) {
 	a, b := p99(calm), p99(busy)
 	t.Logf("%d bodies run again %s after the owner was taken for dead, %.0f a second; foreground asks p50 %s and p99 %s before, p50 %s and p99 %s during it (%d asks)",
 		keys, took.Round(time.Millisecond), float64(keys)/took.Seconds(), calm[len(calm)/2], a, busy[len(busy)/2], b, len(busy))
-	if most := max(20*a, 150*time.Millisecond); b > most {
+	most := max(20*a, 150*time.Millisecond)
+	if raceEnabled { // all that is started meanwhile takes ten times as long
+		most = max(most, time.Second)
+	}
+	if b > most {
 		t.Errorf("foreground asks starve: p99 is %s, was %s", b, a)
 	}
 	if rate := float64(keys) / took.Seconds(); rate > 2*3200*1.2 { // two members, 32 starts in each tick of 10 ms
