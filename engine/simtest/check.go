@@ -260,9 +260,14 @@ func (c *checks) dropped(h *host, r core.Record) {
 	h.gave[r.Key] = e.Version
 	for _, id := range e.Base {
 		m, ok := h.core.View().Member(id)
-		if o := c.s.host(id); !ok || m.Down || m.Incarnation != o.inc || c.s.log.lacks(id) || o.gave[r.Key] > e.Version || !k.purged.Less(r.Meta.Stamp) {
+		o := c.s.host(id)
+		if !ok || m.Down || m.Incarnation != o.inc || c.s.log.lacks(id) || o.gave[r.Key] > e.Version || !k.purged.Less(r.Meta.Stamp) {
 			continue
-		} else if has := o.disk.records[r.Key].Meta; has.Stamp.Less(r.Meta.Stamp) {
+		}
+		if o.up() && o.core.View().Version > e.Version && !slices.Contains(o.core.Explain(r.Key).Base, id) {
+			continue // it has gone on, is of the set no more, and may have discarded what it is about to gain again
+		}
+		if has := o.disk.records[r.Key].Meta; has.Stamp.Less(r.Meta.Stamp) {
 			c.s.fail("%s drops %s of %s, and %s of %v holds %s", h.id, r.Meta.Stamp, r.Key, id, e.Base, has.Stamp)
 		}
 	}

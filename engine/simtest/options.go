@@ -175,7 +175,7 @@ func Draw(seed uint64) Options {
 	}
 	o.Net.Echo, o.Trouble.Ambush = r.rate(0.4, 1), r.rate(0.4, 0.01)
 	if o.Load.Repeats == 0 { // no request comes again after a delete was forgotten
-		o.Cluster.PurgeAfter = r.some(0.7, 50*time.Millisecond, 2*time.Second)
+		o.Cluster.PurgeAfter = r.some(0.7, 800*time.Millisecond, 2*time.Second)
 	}
 	o.Cluster.SweepEvery = r.some(0.5, 50*time.Millisecond, 2*time.Second)
 	if r.IntN(4) == 0 { // each leave makes a set smaller, and those of other types gain by it

@@ -120,8 +120,8 @@ func (l *oracle) propose(c membership.Command, done func(membership.Result)) {
 	}
 	for range times {
 		s.after(d, func() {
-			if s.now < l.dead && !s.calm {
-				return
+			if s.now < l.dead && !s.calm || s.calm && c.Mark != nil && c.Mark.Down && s.host(c.Mark.Member).up() {
+				return // no leader, or all is well by now and this one is late
 			}
 			r := l.apply(c)
 			if done != nil && (s.calm || !s.chance(s.o.Log.Lost)) {
