@@ -180,7 +180,11 @@ func (s *sweepState) adapt(now Time) {
 func (c *Core) returned(old, v *View) {
 	for _, m := range v.Members {
 		o, ok := old.Member(m.ID)
-		if !ok || m.ID == c.cfg.Self || m.Marked == o.Marked {
+		if !ok || m.Marked == o.Marked {
+			continue
+		}
+		if m.ID == c.cfg.Self { // what it had committed before it lost its memory may be at one other member, who gave it back
+			c.sweep.resumed = c.sweep.resumed || o.Refilling && !m.Refilling
 			continue
 		}
 		if !m.Down && !m.Refilling {

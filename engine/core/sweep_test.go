@@ -150,3 +150,33 @@ func TestNewerRepair(t *testing.T) {
 		t.Error("what b said before it came back is taken for what it holds")
 	}
 }
+
+// TestOwnerThatForgotRepairs: an owner that lost its memory is given back by one member what a third one never had, and
+// gives it to that one.
+func TestOwnerThatForgotRepairs(t *testing.T) {
+	r := map[string]int{"": 3}
+	first := (&scene{ids: []string{"a", "b", "c"}}).view(1, 5, 0, Stable, "abc", "abc", "", r)
+	base, err := ring.New(first.Ring, first.Base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := Key{"x", "k"}
+	for i := 0; !slices.Equal(base.Replicas(ring.KeyToken(ring.HashV1, key.Type, key.Name), 3), []string{"a", "c", "b"}); i++ {
+		key.Name = fmt.Sprint("k", i)
+	}
+	e := Epoch{Version: 5, Number: 1, Member: "a"}
+	s := newScene(3, func(id string) *Saved {
+		if id != "b" {
+			return nil
+		}
+		return &Saved{Records: []Record{{Key: key, Meta: CopyMeta{e, Stamp{e, 1}}, Pages: []Page{{Name: "p", Stamp: Stamp{e, 1}, Sum: PageSum("p", nil)}}}}}
+	})
+	last := s.view(2, 5, 0, Stable, "abc", "abc", "", r)
+	first.Members[0].Refilling, first.Members[0].Marked, last.Members[0].Marked = true, 1, 2
+	s.run(5000*ms, map[Time]*View{0: first, 1000 * ms: last})
+	for _, id := range s.ids {
+		if got := s.cores[id].Explain(key).Copy.Stamp; got != (Stamp{e, 1}) {
+			t.Errorf("%s holds %s of %s", id, got, key)
+		}
+	}
+}

@@ -158,6 +158,7 @@ var found = []struct {
 	{8412, added, "the same"},
 	{8529, added, "the same"},
 	{3052, added, "a run of a member that went beyond another's epochs met those of its own next run"},
+	{2013, nil, "nobody gave a third member what the owner had forgotten and been given back"},
 	{1344, nil, "a promise that waited for the disk was held against the placement of when it left"},
 	{1222, nil, "what a source had answered a member without memory counted for keys that the source had gained since"},
 	{6422, added, "a request was run again: the window of its key was deleted, and the key written since without a request id"},
