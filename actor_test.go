@@ -184,13 +184,13 @@ func TestRequestTakesEffectOnce(t *testing.T) {
 	if sum, err := b.balance.Ask(ctx, n, "alice", actor.None{}); err != nil || sum != 20 {
 		t.Errorf("two requests, repeated, give %d, %v", sum, err)
 	}
-	for i := range 300 { // 64 times the window are remembered for some seconds, no more
+	for i := range 1100 { // 256 times the window are remembered for some seconds, no more
 		c.RequestID = fmt.Sprint("later", i)
 		n.AskActor(ctx, c)
 	}
 	c.RequestID = "a" // out of the window: it is a new one
 	n.AskActor(ctx, c)
-	if sum, err := b.balance.Ask(ctx, n, "alice", actor.None{}); err != nil || sum != 3030 {
+	if sum, err := b.balance.Ask(ctx, n, "alice", actor.None{}); err != nil || sum != 11030 {
 		t.Errorf("the window keeps another number of requests: %d, %v", sum, err)
 	}
 	for range 3 {

@@ -34,9 +34,9 @@ const (
 	// how many times as many: without that a repeat that comes at once could not be told from one that was forgotten, on
 	// every key that is asked more often than the window is long in windowSlack. Callers repeat for 5 s unless they say more.
 	keepFor   = windowSlack + 5*time.Second
-	keepTimes = 64
+	keepTimes = 256
 	// keepBytes bounds all answers together of a window that is longer than its size.
-	keepBytes = 64 << 10
+	keepBytes = 256 << 10
 )
 
 // A request's page: its number (8 bytes), when it was run (Unix time in ms, 8), 1 if the answer was too long to keep, and
