@@ -18,8 +18,8 @@ type Config struct {
 	Durable bool
 	Types   map[string]TypeConfig
 	Limits  Limits
-	// PurgeAfter is how long a delete is remembered at least; 0: longer than RepeatMost, so that a request from before it that
-	// is repeated finds that the key was used.
+	// PurgeAfter is how long a delete is remembered at least, which is to be longer than copies wait for being offered again (half a
+	// second); 0: longer than RepeatMost, so that a request from before it that is repeated finds that the key was used.
 	PurgeAfter time.Duration
 	// SweepEvery is the pause between two walks of the sweep while the placement stays as it is; 0: 5 s.
 	SweepEvery time.Duration

@@ -213,14 +213,18 @@ func (s *Sim) ambush(h *host, m core.Message) {
 			wipe()
 		})
 	case 1:
+		forgets := !s.o.Cluster.Durable || s.chance(s.o.Trouble.Wipes)
 		owner.later(soon(), func() {
-			if !s.calm && s.o.Cluster.Durable {
-				s.crashFor(owner, false, soon)
+			if !s.calm && (!forgets || s.log.tolerates(owner)) {
+				s.crashFor(owner, forgets, soon)
 			}
 		})
 	default: // another one takes the key over; the owner hears of that, or it does not and a member that knew forgets
 		s.log.mark(owner, true)
 		s.after(timeLeft(s.now, until), func() { s.log.mark(owner, false) })
+		if s.chance(0.5) {
+			s.net.cut[link{owner.id, h.id}] = until
+		}
 		if kind == 3 {
 			for _, o := range s.hosts {
 				s.net.cut[link{o.id, owner.id}], s.net.cut[link{owner.id, o.id}] = until, until

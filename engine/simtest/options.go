@@ -175,14 +175,50 @@ func Draw(seed uint64) Options {
 	}
 	o.Net.Echo, o.Trouble.Ambush = r.rate(0.4, 1), r.rate(0.4, 0.01)
 	if o.Load.Repeats == 0 { // no request comes again after a delete was forgotten
-		o.Cluster.PurgeAfter = r.some(0.7, 800*time.Millisecond, 2*time.Second)
+		o.Cluster.PurgeAfter = r.some(0.7, purgeLeast, 2*time.Second)
 	}
 	o.Cluster.SweepEvery = r.some(0.5, 50*time.Millisecond, 2*time.Second)
 	if r.IntN(4) == 0 { // each leave makes a set smaller, and those of other types gain by it
 		o.Cluster.Acts = min(o.Cluster.Members, 5)
 	}
+	o.theme(r)
 	o.Log.Spread = r.IntN(3) == 0
 	return o
+}
+
+// purgeLeast is longer than the pause between two offers of a copy: a member that still offers one from before a delete is to
+// find that.
+const purgeLeast = 800 * time.Millisecond
+
+// theme makes one thing likely that seldom comes about by chance.
+func (o *Options) theme(r dice) {
+	switch r.IntN(10) {
+	case 0: // deletes are forgotten while a member is away that has not seen them
+		o.Load.Repeats, o.Load.Deletes, o.Load.Others, o.Load.Keys = 0, 0.25, true, 2+r.IntN(8)
+		o.Cluster.Durable, o.Cluster.Members, o.Cluster.Start, o.Cluster.Replicas = true, 4, 4, 3
+		o.Cluster.PurgeAfter, o.Cluster.SweepEvery = r.dur(purgeLeast, 1200*time.Millisecond), r.dur(20*time.Millisecond, 200*time.Millisecond)
+		o.Trouble.Crashes, o.Trouble.Wipes, o.Trouble.Loss = r.dur(300*time.Millisecond, time.Second), 0, false
+		o.Trouble.Changes = r.some(0.3, 2*time.Second, 5*time.Second)
+	case 1: // who has left goes on by what it knows, and one replica is enough for that
+		o.Cluster.Members, o.Cluster.Start, o.Cluster.Replicas = 2+r.IntN(3), 2, 1+r.IntN(2)
+		o.Cluster.Counters, o.Cluster.Acts, o.Load.Keys, o.Load.Fresh = 0, 0, 2+r.IntN(4), 0
+		o.Load.Clients, o.Load.Gap = 8, r.dur(5*time.Millisecond, 20*time.Millisecond)
+		o.Log.Blind, o.Log.Lag, o.Log.Outages = 1, r.dur(time.Millisecond, 50*time.Millisecond), 0
+		o.Trouble.Changes, o.Trouble.Crashes = r.dur(500*time.Millisecond, 2*time.Second), 0
+	case 2: // some sets become smaller while others change
+		o.Cluster.Members = 3 + r.IntN(3)
+		o.Cluster.Start, o.Cluster.Acts, o.Cluster.Replicas, o.Cluster.VNodes = o.Cluster.Members, o.Cluster.Members, 2+r.IntN(2), 1+r.IntN(4)
+		o.Load.Others, o.Load.Keys, o.Net.Cuts = true, 4+r.IntN(12), r.dur(50*time.Millisecond, 300*time.Millisecond)
+		o.Trouble.Changes = r.dur(300*time.Millisecond, time.Second)
+	case 3: // many replicas, of which some forget while others are out of reach
+		o.Cluster.Members, o.Cluster.Start, o.Cluster.Replicas = 6, 6, 4+r.IntN(2)
+		o.Cluster.Durable, o.Trouble.Wipes, o.Trouble.Ambush, o.Trouble.Loss = true, 0.5, 0.02, false
+		o.Trouble.Changes, o.Trouble.Crashes, o.Log.Lag, o.Load.Limit = 0, 0, r.dur(time.Millisecond, 20*time.Millisecond), 3*time.Second
+	case 4: // few replicas know of a key's first use, and they are lost
+		o.Cluster.Members, o.Cluster.Start, o.Cluster.Replicas, o.Cluster.Counters, o.Cluster.Acts = 4, 4, 3, 0, 0
+		o.Load.Others, o.Load.Keys, o.Load.Fresh, o.Trouble.Ambush, o.Trouble.Loss = true, 4+r.IntN(20), 0.3, 0.02, false
+		o.Trouble.Changes = r.some(0.3, 2*time.Second, 5*time.Second)
+	}
 }
 
 // dense makes a run in which few keys are used much while one change follows the other and the news of them is slow: what
