@@ -486,7 +486,7 @@ func (c *Core) end(a *activation, reason string) {
 	c.emit(&Ended{Activation: a.id, Key: a.slot.id, Reason: reason})
 	// What was in flight may be here and nowhere else, or the other way round. What is in no ring is handed over anyway.
 	if (a.missed || a.round != nil && a.round.commit) && c.place(a.slot).stays {
-		c.startRepair(a.slot)
+		c.startRepair(a.slot, nil)
 	}
 	c.slots.release(a.slot)
 }

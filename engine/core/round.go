@@ -195,7 +195,7 @@ func (c *Core) committed(a *activation) {
 	if r.commit {
 		a.missed = !all
 	} else if a.missed { // the confirmation has taken the place of the commit's answers
-		c.startRepair(a.slot)
+		c.startRepair(a.slot, nil)
 	}
 	c.pump(a)
 	if c.acts[a.id] == a && a.round == nil && a.missed && r.commit {

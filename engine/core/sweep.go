@@ -1,6 +1,8 @@
 package core
 
 import (
+	"iter"
+	"maps"
 	"slices"
 	"time"
 )
@@ -35,9 +37,10 @@ type sweepState struct {
 	offers  []Key // to be offered to others
 	open    map[Key]*slot
 	out     map[string]*offerBatch // to be sent, by member
-	back    map[string]bool        // members that were down and are not: they may have missed commits
-	resumed bool                   // this run began with copies: what the run before still owed others of its keys is offered
-	gone    map[string]bool        // members that went down: what they committed last may be at a minority of those left
+	back    map[string]bool        // members that were lost and are back: they may have missed commits
+	gone    map[string]bool        // members that were lost: what they committed last may be at a minority of those left
+	resumed bool                   // this member was lost and is back: others may lack what it holds
+	mute    map[string]bool        // members that did not take what was offered in time: they are as if back in the next walk
 	started int                    // activations that were started in this wave and have not committed yet
 	wave    uint64                 // begins anew when they take too long
 	last    Time                   // when the last one of them was
@@ -54,6 +57,7 @@ type offer struct {
 	acked  []string // members that hold the stamp or a newer one
 	purge  bool     // a delete that all must hold, not a copy to drop
 	repair bool     // a copy that stays here, for members that may have missed it
+	to     []string // a repair's members; nil: all others of S and S'
 	fence  uint64   // of the key when the offer was made
 	reason string
 }
@@ -65,11 +69,13 @@ type offerBatch struct {
 
 func (s *sweepState) init() {
 	s.wave, s.allowed = 1, sweepStarts
-	s.open, s.out, s.back, s.gone = map[Key]*slot{}, map[string]*offerBatch{}, map[string]bool{}, map[string]bool{}
+	s.open, s.out, s.back, s.gone, s.mute = map[Key]*slot{}, map[string]*offerBatch{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
 }
 
 func (s *sweepState) restart() {
 	s.bucket, s.again, s.orphans, s.starts, s.offers = 0, 0, 0, s.starts[:0], s.offers[:0]
+	maps.Copy(s.back, s.mute)
+	clear(s.mute)
 }
 
 // tickSweep does a bounded piece of the walk and of what waits for its turn.
@@ -118,7 +124,11 @@ func (c *Core) sweepSlot(s *slot) {
 		c.drop(s)
 	case dueStart:
 		c.sweep.starts = append(c.sweep.starts, s.id)
-	case dueHandOver, dueRepair, duePurge:
+	case dueHandOver, duePurge:
+		c.sweep.offers = append(c.sweep.offers, s.id)
+		return
+	}
+	if c.repairs(s, c.place(s)) {
 		c.sweep.offers = append(c.sweep.offers, s.id)
 	}
 }
@@ -154,12 +164,14 @@ func (c *Core) offerNext() {
 			continue
 		}
 		switch c.due(s) {
-		case dueRepair:
-			c.startRepair(s)
 		case dueHandOver:
 			c.startOffer(s, false)
 		case duePurge:
 			c.startOffer(s, true)
+		default:
+			if p := c.place(s); c.repairs(s, p) {
+				c.startRepair(s, c.missed(s, p))
+			}
 		}
 	}
 	w.offers = w.offers[n:]
@@ -176,59 +188,59 @@ func (s *sweepState) adapt(now Time) {
 }
 
 // returned notes who was lost since the view before, by its marks or in a view between that was not seen here, and who is
-// back or has filled what it lost. What these missed is offered to them in the walk that follows; for those see bequeaths.
+// back or has filled what it lost. The walk that follows repairs by that.
 func (c *Core) returned(old, v *View) {
 	for _, m := range v.Members {
 		o, ok := old.Member(m.ID)
 		if !ok || m.Marked == o.Marked {
 			continue
 		}
-		if m.ID == c.cfg.Self { // what it had committed before it lost its memory may be at one other member, who gave it back
-			c.sweep.resumed = c.sweep.resumed || o.Refilling && !m.Refilling
-			continue
-		}
-		if !m.Down && !m.Refilling {
-			c.sweep.back[m.ID] = true
-		}
-		if m.Down || m.Refilling || !o.Down && !o.Refilling {
+		lost := m.Down || m.Refilling
+		switch {
+		case m.ID == c.cfg.Self:
+			c.sweep.resumed = !lost
+		case lost:
 			c.sweep.gone[m.ID] = true
+		default:
+			c.sweep.back[m.ID] = true
+			c.sweep.gone[m.ID] = c.sweep.gone[m.ID] || !o.Down && !o.Refilling
 		}
 	}
 }
 
-// bequeaths says whether a copy is marked and the last owner of its key may be lost. The owner of now may not have seen the
-// mark, which needed a majority alone: nobody would ask it for the key, and the work that the mark stands for would rest.
-func (c *Core) bequeaths(s *slot, p *placed) bool {
-	_, marked := s.page(ActivePage)
-	return marked && slices.ContainsFunc(p.s, func(id string) bool { return c.sweep.gone[id] })
+// repairs says whether others may lack a copy that stays here. A commit needs a majority alone, and who made it was to bring it
+// to the others: unless it was lost. Every member that holds the copy offers it, for no one knows which others do.
+func (c *Core) repairs(s *slot, p *placed) bool {
+	return p.stays && !s.stamp.IsZero() &&
+		(c.owed(s) || slices.ContainsFunc(p.s, c.isBack) || slices.ContainsFunc(p.sn, c.isBack))
 }
 
-// repairs says whether this member offers a copy to those of S that came back: the first member of S that was there does,
-// else the first of all.
-func (c *Core) repairs(p *placed) bool {
-	back, first, stayed := false, "", ""
-	for _, id := range p.s {
-		back = back || c.sweep.back[id]
-		m, ok := c.view.v.Member(id)
-		if !ok || m.Down || m.Refilling {
-			continue
-		}
-		first = cmpOr(first, id)
-		if !c.sweep.back[id] {
-			stayed = cmpOr(stayed, id)
+func (c *Core) isBack(id string) bool { return c.sweep.back[id] }
+
+// owed says whether any other may lack a copy: this member or the one that wrote it last was lost.
+func (c *Core) owed(s *slot) bool { return c.sweep.resumed || c.sweep.gone[s.stamp.Epoch.Member] }
+
+// missed gives the members that may lack a copy; nil for all.
+func (c *Core) missed(s *slot, p *placed) (ids []string) {
+	if c.owed(s) {
+		return nil
+	}
+	for _, id := range union(p.s, p.sn) {
+		if c.sweep.back[id] {
+			ids = append(ids, id)
 		}
 	}
-	return back && cmpOr(stayed, first) == c.cfg.Self
+	return ids
 }
 
-// startRepair offers a copy to the other members of S. It takes the place of an offer that says less.
-func (c *Core) startRepair(s *slot) {
+// startRepair offers a copy to other members of S and S'; nil: to all. It takes the place of an offer that says less.
+func (c *Core) startRepair(s *slot, to []string) {
 	o, fence := s.offer, c.place(s).fence
 	lost := func(id string) bool { return c.sweep.back[id] || c.sweep.gone[id] } // perhaps with what it said that it holds
-	if s.stamp.IsZero() || o != nil && (o.purge || o.stamp == s.stamp && o.fence == fence && !slices.ContainsFunc(o.acked, lost)) {
+	if s.stamp.IsZero() || o != nil && (o.purge || o.to == nil && o.stamp == s.stamp && o.fence == fence && !slices.ContainsFunc(o.acked, lost)) {
 		return
 	}
-	s.offer = &offer{stamp: s.stamp, since: c.now, repair: true, fence: fence}
+	s.offer = &offer{stamp: s.stamp, since: c.now, repair: true, to: to, fence: fence}
 	c.sweep.open[s.id] = s
 	c.sendOffer(s)
 }
@@ -240,14 +252,18 @@ const (
 	dueNothing due = iota
 	dueDrop
 	dueHandOver
-	dueRepair
 	duePurge
 	dueStart
 )
 
 // passed says whether nothing is due for copies of an arc, whatever they are.
 func (c *Core) passed(p *placed) bool {
-	return p.stays && p.owner != c.cfg.Self && len(c.sweep.back) == 0 && len(c.sweep.gone) == 0
+	return p.stays && p.owner != c.cfg.Self && len(c.sweep.back) == 0 && len(c.sweep.gone) == 0 && !c.sweep.resumed
+}
+
+func (c *Core) isDown(id string) bool {
+	m, ok := c.view.v.Member(id)
+	return !ok || m.Down
 }
 
 func (c *Core) due(s *slot) due {
@@ -258,10 +274,6 @@ func (c *Core) due(s *slot) due {
 			return dueDrop
 		}
 		return dueHandOver
-	case len(c.sweep.back) > 0 && !s.stamp.IsZero() && c.repairs(p):
-		return dueRepair
-	case p.owner != c.cfg.Self && len(c.sweep.gone) > 0 && c.bequeaths(s, p):
-		return dueRepair
 	case p.owner != c.cfg.Self || s.act != nil:
 		return dueNothing
 	case s.deleted():
@@ -270,22 +282,11 @@ func (c *Core) due(s *slot) due {
 		}
 		return dueNothing
 	}
-	return c.dueOwned(s, p)
-}
-
-// dueOwned is due for a copy that this member owns and that nothing runs for.
-func (c *Core) dueOwned(s *slot, p *placed) due {
-	if _, marked := s.page(ActivePage); !marked || c.drained {
-		// What this run's predecessor owed to others, or the member that wrote last and was lost: it had a majority alone.
-		if c.sweep.resumed || c.sweep.gone[s.stamp.Epoch.Member] {
-			return dueRepair
-		}
-		return dueNothing
+	// It may not be able to begin: the walk after the next placement looks again.
+	if _, marked := s.page(ActivePage); marked && !c.drained && c.quorum(p, W, c.mayAnswer) {
+		return dueStart
 	}
-	if !c.quorum(p, W, c.mayAnswer) { // it could not begin; the walk after the next placement looks again
-		return dueNothing
-	}
-	return dueStart
+	return dueNothing
 }
 
 // mayAnswer says whether a member is there and has its memory, for all that the placement says.
@@ -311,12 +312,28 @@ func (c *Core) startOffer(s *slot, purge bool) {
 	c.sendOffer(s)
 }
 
-// sendOffer offers a copy to the members of S that have not said that they hold it.
+// sendOffer offers a copy to those that have not said that they hold it.
 func (c *Core) sendOffer(s *slot) {
 	s.offer.sent = c.now
-	for _, id := range c.place(s).s {
-		if m, ok := c.view.v.Member(id); ok && !m.Down && id != c.cfg.Self && !slices.Contains(s.offer.acked, id) {
+	for id := range c.takers(s) {
+		if !c.isDown(id) && !slices.Contains(s.offer.acked, id) {
 			c.queueOffer(id, s, false)
+		}
+	}
+}
+
+// takers gives the members that are to hold what is offered.
+func (c *Core) takers(s *slot) iter.Seq[string] {
+	p, o := c.place(s), s.offer
+	ids := p.s
+	if o.repair {
+		ids = union(p.s, p.sn)
+	}
+	return func(yield func(string) bool) {
+		for _, id := range ids {
+			if id != c.cfg.Self && (o.to == nil || slices.Contains(o.to, id)) && !yield(id) {
+				return
+			}
 		}
 	}
 }
@@ -358,7 +375,7 @@ func (c *Core) reoffer() {
 	}
 }
 
-// repairLimit ends offers to members that do not take them: they are given the state when the key is used.
+// repairLimit ends offers to members that do not take them: others wait for their turn.
 const repairLimit = 10000 * ms
 
 // stale says whether an offer has lost its reason.
@@ -381,13 +398,24 @@ func sortedOffers(m map[Key]*slot) []Key {
 	return out
 }
 
-// abandon ends an offer that does not hold any more. A repair goes on by the sets of now.
+// abandon ends an offer that does not hold any more. A repair goes on by the sets of now, or with the next walk.
 func (c *Core) abandon(s *slot) {
 	o := s.offer
-	c.closeOffer(s)
-	if o != nil && o.repair && o.stamp == s.stamp && !o.stale(c, s) && c.place(s).stays {
-		c.startRepair(s)
+	if o == nil || !o.repair || o.stamp != s.stamp || !c.place(s).stays {
+		c.closeOffer(s)
+		return
 	}
+	if !o.stale(c, s) {
+		c.closeOffer(s)
+		c.startRepair(s, nil)
+		return
+	}
+	for id := range c.takers(s) {
+		if !c.isDown(id) && !slices.Contains(o.acked, id) {
+			c.sweep.mute[id] = true
+		}
+	}
+	c.closeOffer(s)
 }
 
 func (c *Core) closeOffer(s *slot) {
@@ -483,12 +511,8 @@ func (c *Core) checkOffer(s *slot) {
 		return
 	}
 	some := false
-	for _, id := range p.s {
-		m, ok := c.view.v.Member(id)
-		if id == c.cfg.Self && (o.purge || o.repair) {
-			continue
-		}
-		if (o.purge || ok && !m.Down) && !slices.Contains(o.acked, id) {
+	for id := range c.takers(s) {
+		if (o.purge || !c.isDown(id)) && !slices.Contains(o.acked, id) {
 			return
 		}
 		some = some || slices.Contains(o.acked, id)

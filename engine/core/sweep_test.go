@@ -133,19 +133,19 @@ func TestNewerRepair(t *testing.T) {
 	k := c.slot(Key{"x", "k"})
 	for seq := range uint64(2) {
 		c.install(k, e, Stamp{e, seq + 1}, []Page{{Name: "p"}})
-		c.startRepair(k)
+		c.startRepair(k, nil)
 		c.reoffer()
 		if k.offer == nil || k.offer.stamp.Seq != seq+1 {
 			t.Fatalf("state %d is offered by %+v", seq+1, k.offer)
 		}
 	}
 	k.offer.acked = []string{"b"}
-	c.startRepair(k)
+	c.startRepair(k, nil)
 	if len(k.offer.acked) != 1 {
 		t.Error("an offer that is answered in part was made again without need")
 	}
 	c.sweep.back["b"] = true
-	c.startRepair(k)
+	c.startRepair(k, nil)
 	if len(k.offer.acked) != 0 {
 		t.Error("what b said before it came back is taken for what it holds")
 	}

@@ -137,11 +137,12 @@ func (c *checks) held(h *history) {
 	}
 }
 
-// opened takes the epoch of an activation that runs a message: from then on none below it may be promised or committed.
+// opened takes the epoch of an activation that runs a message: from then on none below it may be promised or committed. By
+// now the next one may already be preparing.
 func (c *checks) opened(h *host, k core.Key) {
 	if hist := c.keys[k]; hist != nil {
-		if e := h.core.Explain(k).Epoch; hist.epoch.Less(e) {
-			hist.epoch = e
+		if e := h.core.Explain(k); e.Activation == "active" && hist.epoch.Less(e.Epoch) {
+			hist.epoch = e.Epoch
 			c.promised(hist)
 		}
 	}
@@ -250,7 +251,7 @@ func (c *checks) put(h *host, p *core.Put, before, after core.Record) {
 }
 
 // dropped checks that a copy goes only when those of the key's set that are up have it, by the placement that the member
-// // goes by: whoever lost its memory since, or dropped its own by a newer one, is excused.
+// goes by: whoever lost its memory since, or dropped its own by a newer one, is excused.
 func (c *checks) dropped(h *host, r core.Record) {
 	k := c.keys[r.Key]
 	if r.Meta.Stamp.IsZero() || k == nil || c.s.o.Trouble.Loss || !h.up() {
