@@ -216,14 +216,14 @@ func (c *checks) sent(h *host, m core.Message) {
 	}
 }
 
-// put checks one change of a copy on a member's disk.
-func (c *checks) put(h *host, p *core.Put, before, after core.Record) {
+// put checks one change of a copy on a member's disk, and by which placement it was made.
+func (c *checks) put(h *host, p *core.Put, by *core.View, before, after core.Record) {
 	if p.Key.Type == "@core" {
 		return
 	}
 	if p.Drop {
 		c.s.trace.add(c.s.now, "%s drops %s %s", h.id, p.Key, before.Meta.Stamp)
-		c.dropped(h, before)
+		c.dropped(h, by, before)
 	}
 	lower := after.Meta.Stamp.Less(before.Meta.Stamp)
 	switch {
@@ -252,15 +252,15 @@ func (c *checks) put(h *host, p *core.Put, before, after core.Record) {
 
 // dropped checks that a copy goes only when those of the key's set that are up have it, by the placement that the member
 // goes by: whoever lost its memory since, or dropped its own by a newer one, is excused.
-func (c *checks) dropped(h *host, r core.Record) {
+func (c *checks) dropped(h *host, by *core.View, r core.Record) {
 	k := c.keys[r.Key]
-	if r.Meta.Stamp.IsZero() || k == nil || c.s.o.Trouble.Loss || !h.up() {
+	if r.Meta.Stamp.IsZero() || k == nil || c.s.o.Trouble.Loss || !h.up() || by == nil {
 		return
 	}
 	e := h.core.Explain(r.Key)
 	h.gave[r.Key] = e.Version
 	for _, id := range e.Base {
-		m, ok := h.core.View().Member(id)
+		m, ok := by.Member(id)
 		o := c.s.host(id)
 		if !ok || m.Down || m.Incarnation != o.inc || c.s.log.lacks(id) || o.gave[r.Key] > e.Version || !k.purged.Less(r.Meta.Stamp) {
 			continue

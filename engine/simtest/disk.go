@@ -67,13 +67,15 @@ func (d *disk) put(p *core.Put) (before, after core.Record) {
 
 // persist carries out one Persist of a host, and has each change of a copy checked.
 func (h *host) persist(p *core.Persist) {
+	by := h.by[p]
+	delete(h.by, p)
 	if p.View != nil {
 		h.s.checks.view(h, p.View)
 		h.disk.view = p.View
 	}
 	for i := range p.Puts {
 		before, after := h.disk.put(&p.Puts[i])
-		h.s.checks.put(h, &p.Puts[i], before, after)
+		h.s.checks.put(h, &p.Puts[i], by, before, after)
 	}
 }
 

@@ -25,7 +25,8 @@ type host struct {
 	synced  core.Time    // the last sync ends
 
 	disk     disk
-	out      []core.Effect // not carried out yet
+	out      []core.Effect                // not carried out yet
+	by       map[*core.Persist]*core.View // that each of them was given out by
 	syncing  bool
 	unsynced []core.Effect
 	seen     uint64    // newest revision that the log has given this process
@@ -77,6 +78,7 @@ func (h *host) start() {
 	h.seen, h.awake, h.stalled = 0, 0, 0
 	h.calls = 0
 	h.queue, h.out, h.syncing, h.unsynced = nil, nil, false, nil
+	h.by = map[*core.Persist]*core.View{}
 	h.arrived, h.turns = map[uint32]arrival{}, map[fromTo]arrival{}
 	h.s.trace.add(h.s.now, "%s starts, incarnation %x boot %d", h.id, h.inc, h.boot)
 	run := h.run
@@ -150,7 +152,13 @@ func (h *host) step(in core.Input) {
 		return
 	}
 	h.s.checks.came(h, in)
+	n := len(h.out)
 	h.out = h.core.Step(h.s.now, in, h.out)
+	for _, e := range h.out[n:] {
+		if p, ok := e.(*core.Persist); ok {
+			h.by[p] = h.core.View()
+		}
+	}
 	h.s.checks.stepped(h)
 	h.drain()
 }
