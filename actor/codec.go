@@ -14,7 +14,7 @@ import (
 )
 
 // Codec writes messages and pages as bytes. v is always a pointer. Equal values should give equal bytes: what differs is
-// sent to the replicas.
+// sent to the replicas. MsgPack and JSON refuse what is nested more than about 1,000 deep.
 type Codec interface {
 	Marshal(v any) ([]byte, error)
 	Unmarshal(data []byte, v any) error
@@ -55,6 +55,9 @@ type encoder struct {
 const maxScratch = 64 << 10
 
 func (msgpack) Marshal(v any) ([]byte, error) {
+	if err := checkDepth(MsgPack, v); err != nil {
+		return nil, err
+	}
 	e := encoders.Get().(*encoder)
 	e.e.ResetBytes(&e.buf)
 	if err := e.e.Encode(v); err != nil { // one that failed is left with what it had
@@ -83,7 +86,13 @@ func (msgpack) Unmarshal(data []byte, v any) error {
 
 type jsonCodec struct{}
 
-func (jsonCodec) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
+func (jsonCodec) Marshal(v any) ([]byte, error) {
+	if err := checkDepth(JSON, v); err != nil {
+		return nil, err
+	}
+	return json.Marshal(v)
+}
+
 func (jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
 
 type protobuf struct{}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"math/big"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,14 @@ type hidden struct {
 }
 
 type base struct{ Kept int }
+
+type halfJSON struct{ N int }
+
+func (halfJSON) MarshalJSON() ([]byte, error) { return []byte(`"n"`), nil }
+
+type halfBinary struct{ N int }
+
+func (halfBinary) MarshalBinary() ([]byte, error) { return []byte("n"), nil }
 
 type ringed struct { // refers to itself, which is fine
 	Next *ringed
@@ -95,15 +104,32 @@ func TestDefinitionMistakes(t *testing.T) {
 		"channel deeper": {state[struct {
 			A map[string][]struct{ C chan int }
 		}](), "field C of struct { C chan int }: chan int is a chan"},
-		"complex":              {state[struct{ A complex128 }](), "complex128 is a complex128"},
-		"interface":            {state[struct{ A io.Reader }](), "io.Reader is an interface"},
-		"nothing exported":     {state[struct{ A hidden }](), "has no exported fields"},
-		"embedded":             {state[struct{ base }](), "base is embedded"},
-		"hidden container":     {state[struct{ m actor.Map[string, int] }](), "is a container and not exported"},
-		"container deeper":     {state[struct{ A []actor.List[int] }](), "containers are fields of the state itself"},
-		"container in a map":   {state[struct{ A actor.Map[string, actor.Blob] }](), "containers are fields of the state itself"},
-		"function in a map":    {state[struct{ A actor.Map[string, func()] }](), "func() is a func"},
-		"channel in a list":    {state[struct{ A actor.List[chan int] }](), "chan int is a chan"},
+		"complex":             {state[struct{ A complex128 }](), "complex128 is a complex128"},
+		"interface":           {state[struct{ A io.Reader }](), "io.Reader is an interface"},
+		"nothing exported":    {state[struct{ A hidden }](), "has no exported fields"},
+		"embedded":            {state[struct{ base }](), "base is embedded"},
+		"hidden container":    {state[struct{ m actor.Map[string, int] }](), "is a container and not exported"},
+		"container deeper":    {state[struct{ A []actor.List[int] }](), "containers are fields of the state itself"},
+		"container in a map":  {state[struct{ A actor.Map[string, actor.Blob] }](), "containers are fields of the state itself"},
+		"function in a map":   {state[struct{ A actor.Map[string, func()] }](), "func() is a func"},
+		"channel in a list":   {state[struct{ A actor.List[chan int] }](), "chan int is a chan"},
+		"text alone":          {state[struct{ A *big.Int }](), "big.Int has no exported fields: nothing of it would be written; it can be written with JSON, or with MarshalBinary"},
+		"text as a message":   {with(func(t *actor.Type[plain]) { actor.Handle(t, "do", nothing[big.Int, int]) }), "the message cannot be sent: big.Int has no"},
+		"text with JSON":      {check("typ", actor.Options[struct{ A *big.Int }]{Codec: actor.JSON}), ""},
+		"half JSON":           {check("typ", actor.Options[struct{ A []halfJSON }]{Codec: actor.JSON}), "halfJSON writes its JSON itself and does not read it"},
+		"half JSON as fields": {state[struct{ A halfJSON }](), ""},
+		"half binary": {check("typ", actor.Options[struct {
+			A actor.Map[string, *halfBinary]
+		}]{Codec: actor.Binary}), "halfBinary has one of MarshalBinary and UnmarshalBinary"},
+		"half binary as fields": {state[struct{ A halfBinary }](), ""},
+		"embedded by a pointer": {state[struct{ A struct{ *base } }](), "*actor_test.base is embedded in"},
+		"swallowed": {state[struct {
+			A struct {
+				time.Time
+				N int
+			}
+		}](), "time.Time is embedded in struct { time.Time; N int } and writes itself, without the fields beside it"},
+		"not swallowed":        {state[struct{ A struct{ time.Time } }](), ""},
 		"inline body":          {check("typ", actor.Options[plain]{Inline: true, Run: func(context.Context, *actor.Self[plain]) error { return nil }}), "Inline handlers do not wait"},
 		"negative replicas":    {check("typ", actor.Options[plain]{Replicas: -1}), "none is below 0"},
 		"pinned with replicas": {check("typ", actor.Options[plain]{Pinned: true, Replicas: 3}), "pinned keys have one copy, not 3"},

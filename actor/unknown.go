@@ -158,29 +158,22 @@ func uniteNamed(in []pair) []byte {
 
 // formOf gives the form of a type's values, nil if it has no fields that could be unknown.
 func formOf(c Codec, t reflect.Type) *form {
-	if !hasFields(t, nil) {
+	switch in := parts(c); {
+	case in == nil || whole(c, t) || !hasFields(in, t, nil):
 		return nil
-	}
-	switch c := c.(type) {
-	case msgpack, protobuf:
-		return msgpackForm
-	case jsonCodec:
+	case in == JSON:
 		return jsonForm
-	case copying:
-		if c.Codec == Binary {
-			return msgpackForm
-		}
 	}
-	return nil
+	return msgpackForm
 }
 
 // hasFields says whether a type is a struct, or has some where unknown fields can be kept.
-func hasFields(t reflect.Type, above []reflect.Type) bool {
+func hasFields(c Codec, t reflect.Type, above []reflect.Type) bool {
 	switch {
-	case own(t):
+	case own(c, t):
 		return false
 	case slices.Contains([]reflect.Kind{reflect.Pointer, reflect.Map, reflect.Slice, reflect.Array}, t.Kind()):
-		return len(above) < 8 && hasFields(t.Elem(), append(above, t))
+		return len(above) < 8 && hasFields(c, t.Elem(), append(above, t))
 	}
 	return t.Kind() == reflect.Struct
 }
@@ -214,7 +207,7 @@ func (f *form) merge(t reflect.Type, old, b []byte) ([]byte, bool) {
 		t = t.Elem()
 	}
 	switch {
-	case own(t):
+	case own(f.codec, t):
 	case t.Kind() == reflect.Struct:
 		return f.mergeStruct(t, old, b)
 	case t.Kind() == reflect.Map:

@@ -34,6 +34,7 @@ type activation struct {
 	loaded    bool // the runner has the state as it is
 
 	mailbox   []*held
+	watched   Time // when mailboxExpired looks at it, 0 for never
 	executing *held
 	execSeq   uint64
 	batch     batch  // executed, not sent

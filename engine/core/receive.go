@@ -77,12 +77,29 @@ func (c *Core) receive(m Message) {
 // park keeps a request until this member has caught up. One that there is no room for is dropped: a replica's is sent again,
 // and the sender of a caller's message is told that it was not run.
 func (c *Core) park(m Message) {
-	if len(c.parked) < maxParked {
+	b, ask := m.Body.(*Ask)
+	switch {
+	case len(c.parked) < maxParked:
 		m.came = max(c.now, 1)
 		c.parked = append(c.parked, m)
-	} else if b, ok := m.Body.(*Ask); ok {
+		if ask {
+			c.timers.set(b.Deadline, timer{kind: timerParked})
+		}
+	case ask:
 		c.send(m.From, &Answer{ID: b.ID, Result: c.result(CodeOverloaded, fmt.Sprintf("member %s has %d messages waiting for placement %d", c.cfg.Self, len(c.parked), m.Version))})
 	}
+}
+
+// expireParked answers the callers' messages that wait for a placement and whose time is up.
+func (c *Core) expireParked() {
+	c.parked = slices.DeleteFunc(c.parked, func(m Message) bool {
+		b, ask := m.Body.(*Ask)
+		if !ask || b.Deadline > c.now {
+			return false
+		}
+		c.send(m.From, &Answer{ID: b.ID, Result: c.result(CodeUnavailable, fmt.Sprintf("member %s does not have placement %d yet", c.cfg.Self, m.Version))})
+		return true
+	})
 }
 
 func isAnswer(b Body) bool {

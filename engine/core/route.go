@@ -271,6 +271,34 @@ func (c *Core) enqueue(s *slot, h *held) {
 	}
 	if a.state != active || a.round != nil && a.tries > 1 {
 		c.timers.set(h.until, timer{kind: timerHeld, id: a.id})
+	} else if len(a.mailbox) > 0 {
+		c.watchMailbox(a)
+	}
+}
+
+// watchMailbox sets the timer of the message that waits in a mailbox and whose time is up first: one for all of them, since many
+// may wait for a busy key.
+func (c *Core) watchMailbox(a *activation) {
+	first := a.mailbox[len(a.mailbox)-1].until
+	if a.watched == 0 {
+		for _, h := range a.mailbox {
+			first = min(first, h.until)
+		}
+	}
+	if a.watched == 0 || first < a.watched {
+		a.watched = first
+		c.timers.set(first, timer{kind: timerMailbox, id: a.id})
+	}
+}
+
+func (c *Core) mailboxExpired(a *activation) {
+	if a.watched == 0 || a.watched > c.now {
+		return // set for a message that was the first one then
+	}
+	a.watched = 0
+	c.expireMailbox(a)
+	if len(a.mailbox) > 0 {
+		c.watchMailbox(a)
 	}
 }
 
@@ -282,6 +310,22 @@ func (c *Core) hold(h *held, d int) {
 // expireHeld answers the messages of a slow activation whose time is up: those that have not run, those whose read
 // could not be confirmed, and those whose write may be committed later.
 func (c *Core) expireHeld(a *activation) {
+	c.expireMailbox(a)
+	if a.round != nil {
+		code := CodeUnavailable
+		if a.round.commit {
+			code = CodeUnknownOutcome
+		}
+		c.expireSent(a, &a.round.batch, code)
+		c.expireSent(a, &a.batch, CodeUnknownOutcome)
+	}
+	if len(a.mailbox) == 0 && a.state != active && a.ending == "" {
+		c.end(a, "idle")
+	}
+}
+
+// expireMailbox answers the messages that have not run and whose time is up.
+func (c *Core) expireMailbox(a *activation) {
 	keep := a.mailbox[:0]
 	for _, h := range a.mailbox {
 		if h.until > c.now {
@@ -293,17 +337,6 @@ func (c *Core) expireHeld(a *activation) {
 	}
 	clear(a.mailbox[len(keep):])
 	a.mailbox = keep
-	if a.round != nil {
-		code := CodeUnavailable
-		if a.round.commit {
-			code = CodeUnknownOutcome
-		}
-		c.expireSent(a, &a.round.batch, code)
-		c.expireSent(a, &a.batch, CodeUnknownOutcome)
-	}
-	if len(keep) == 0 && a.state != active && a.ending == "" {
-		c.end(a, "idle")
-	}
 }
 
 // expireSent answers what waits for replicas beyond its time; the batch stays, with nobody to tell.
@@ -316,8 +349,11 @@ func (c *Core) expireSent(a *activation, b *batch, code Code) {
 	}
 }
 
-// why says what an activation waits for: the step, and who has not answered or does not count.
+// why says what an activation waits for: its handler, or the step, and who has not answered or does not count.
 func (a *activation) why(c *Core) string {
+	if a.executing != nil {
+		return fmt.Sprintf("%s is running %s", a.slot.id, a.executing.method)
+	}
 	p := c.place(a.slot)
 	var miss []string
 	for _, id := range union(p.s, p.sn) {

@@ -10,11 +10,13 @@ type timer struct {
 type timerKind uint8
 
 const (
-	timerCall  timerKind = iota // a call's deadline: id
-	timerRetry                  // a call that waits to be routed again: id
-	timerHeld                   // an activation's waiting messages have deadlines: id
-	timerAct                    // an activation's operation is sent again: id, op
-	timerIdle                   // an activation may be idle: id
+	timerCall    timerKind = iota // a call's deadline: id
+	timerRetry                    // a call that waits to be routed again: id
+	timerHeld                     // an activation's waiting messages have deadlines: id
+	timerMailbox                  // a message in an activation's mailbox has a deadline: id
+	timerParked                   // a message that waits for a placement has one
+	timerAct                      // an activation's operation is sent again: id, op
+	timerIdle                     // an activation may be idle: id
 )
 
 // tickShift makes the wheel's slots about 4 ms wide.
@@ -62,6 +64,12 @@ func (c *Core) fire(t timer) {
 		if a := c.acts[t.id]; a != nil {
 			c.expireHeld(a)
 		}
+	case timerMailbox:
+		if a := c.acts[t.id]; a != nil {
+			c.mailboxExpired(a)
+		}
+	case timerParked:
+		c.expireParked()
 	case timerAct:
 		if a := c.acts[t.id]; a != nil && a.op == t.op && a.due != 0 && a.due <= c.now {
 			a.due = 0
