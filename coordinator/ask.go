@@ -27,7 +27,8 @@ func (c *Coordinator) askForLeader(ctx context.Context) (addr string, err error)
 		if errors.Is(err, ErrRemoved) {
 			return "", err
 		}
-		if err == nil && json.Unmarshal(b, &s) == nil && s.LeaderAddr != "" && s.LeaderAddr != c.cfg.Self.Address {
+		// An address that Config.RetryJoin lists may be that of a cluster with another name, which has to list no stranger.
+		if err == nil && json.Unmarshal(b, &s) == nil && s.ClusterName == c.cfg.ClusterName && s.LeaderAddr != "" && s.LeaderAddr != c.cfg.Self.Address {
 			return s.LeaderAddr, nil
 		}
 	}

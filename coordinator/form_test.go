@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -90,7 +91,12 @@ func TestNoClusterOfDisagreement(t *testing.T) {
 
 func TestJoinOfAnotherCluster(t *testing.T) {
 	c := founded(t, "a")
-	x := c.start("x", func(cfg *Config) { cfg.ClusterName = "other" })
+	x := c.start("x", func(cfg *Config) { cfg.ClusterName, cfg.RetryJoin = "other", addrs("a") })
+	ctx, done := context.WithTimeout(c.ctx, 5*c.beat)
+	defer done()
+	if err := x.Register(ctx, 1); !errors.Is(err, ErrNoLeader) {
+		t.Errorf("registering with another cluster: %v", err)
+	}
 	if err := x.Join(c.ctx, addrs("x", "a")); !errors.Is(err, ErrWrongCluster) {
 		t.Errorf("join of another cluster: %v", err)
 	}
@@ -100,8 +106,8 @@ func TestJoinOfAnotherCluster(t *testing.T) {
 	if err := x.Join(c.ctx, nil); err == nil {
 		t.Error("join without an address")
 	}
-	if len(c.members["a"].Status().Servers) != 1 {
-		t.Error("a stranger was taken in")
+	if p := c.members["a"].Placement(); len(c.members["a"].Status().Servers) != 1 || len(p.Members) != 1 {
+		t.Errorf("a stranger was taken in: %s", p)
 	}
 }
 

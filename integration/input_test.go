@@ -180,6 +180,9 @@ func TestWrongAgents(t *testing.T) {
 	wrong("another cluster", "another cluster", func(_ *process.Member, s *process.Settings) { s.Extra = "cluster_name = \"other\"\n" })
 	wrong("address in use", "address already in use", func(m *process.Member, _ *process.Settings) { m.Cluster = c.members[0].Cluster })
 	wrong("http address in use", "address already in use", func(m *process.Member, _ *process.Settings) { m.HTTP = c.members[0].HTTP })
+	if p := c.placement(); len(p.Members) != 3 {
+		t.Errorf("members that were refused are listed: %+v", p.Members)
+	}
 	for _, r := range c.rows {
 		if b, _, err := c.client.Get(patient(t), r.Key); err != nil || string(b) != string(r.Value) {
 			t.Fatalf("%s is %.40q, %v", r.Key, b, err)

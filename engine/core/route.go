@@ -100,7 +100,7 @@ func (c *Core) nobody(k Key, p *placed) string {
 	if c.view.replicas(k.Type) == Pinned && len(p.s) == 0 {
 		return fmt.Sprintf("%s is pinned to %q, which is not a member on the ring; a key of this type is written key@member", k, PinnedTo(k))
 	}
-	return fmt.Sprintf("no member of %v is up and complete", p.s)
+	return fmt.Sprintf("no member of %v is up and complete: %s", p.s, c.view.v.where())
 }
 
 // tried is how long ago a request was first made that is sent now: its caller may say that it sends it again.
@@ -203,7 +203,7 @@ func (c *Core) callExpired(id uint64) {
 	}
 	r := c.result(CodeUnavailable, p.why)
 	if p.sentTo != "" {
-		r = c.result(CodeUnknownOutcome, fmt.Sprintf("%s, the owner of %s, did not answer in time", p.sentTo, p.Key))
+		r = c.result(CodeUnknownOutcome, fmt.Sprintf("%s, the owner of %s, did not answer in time: %s", p.sentTo, p.Key, c.view.v.where()))
 	}
 	c.done(p, r)
 }
@@ -364,7 +364,7 @@ func (a *activation) why(c *Core) string {
 		}
 	}
 	v := c.view.v
-	return fmt.Sprintf("key %s is %s: version %d, stage %s, needs %d of %v%s, missing %s", a.slot.id, a.state, v.Version, v.Stage,
+	return fmt.Sprintf("key %s is %s: %s, needs %d of %v%s, missing %s", a.slot.id, a.state, v.where(),
 		W(len(p.s)), p.s, jointText(v.Stage, p.sn), strings.Join(miss, ", "))
 }
 

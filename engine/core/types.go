@@ -141,6 +141,15 @@ func (v *View) Member(id string) (MemberInfo, bool) {
 	return MemberInfo{}, false
 }
 
+// where names the version, the step that is active, if any, and its stage.
+func (v *View) where() string {
+	step := ""
+	if steps, err := ring.Chain(v.Base, v.Next, nil); err == nil && len(steps) > 0 {
+		step = fmt.Sprintf(", step %s", steps[0])
+	}
+	return fmt.Sprintf("version %d%s, stage %s", v.Version, step, v.Stage)
+}
+
 // CopyMeta is a copy without its pages.
 type CopyMeta struct {
 	Promised Epoch
