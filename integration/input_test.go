@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -149,6 +150,11 @@ func TestCommandLine(t *testing.T) {
 
 func TestLeaveCommand(t *testing.T) {
 	c := begin(t, 4, process.Settings{})
+	c.join(1)
+	standby := c.members[4]
+	c.ready(standby)
+	expect(t, nil, 0, "", "leave", "--yes", "--http-addr", standby.HTTP)
+	c.gone(standby)
 	m := c.members[3]
 	_, talk, code := run(t, nil, "leave", "--yes", "--http-addr", m.HTTP)
 	if code != 0 {
@@ -160,7 +166,7 @@ func TestLeaveCommand(t *testing.T) {
 	}
 }
 
-// An agent that cannot be what it says: each ends at once, with a message that says what is wrong.
+// An agent that cannot be what it says: each ends, or can be stopped, at once, and says what is wrong.
 func TestWrongAgents(t *testing.T) {
 	c := begin(t, 3, process.Settings{})
 	c.importRows(50)
@@ -174,9 +180,16 @@ func TestWrongAgents(t *testing.T) {
 			c.until(name+" is refused", func(context.Context) (bool, string) {
 				return strings.Contains(m.Tail(200), words), m.Tail(5)
 			})
+			if m.Running() { // it looks for a cluster until it is stopped
+				c.must(m.Signal(syscall.SIGTERM))
+				c.must(m.Wait(patient(t)))
+			}
 			c.must(m.Kill())
 		})
 	}
+	wrong("duplicate address", "member m1 has: each member needs an address of its own", func(_ *process.Member, s *process.Settings) {
+		s.Extra = fmt.Sprintf("advertise = %q\n", c.members[0].Cluster)
+	})
 	wrong("another cluster", "another cluster", func(_ *process.Member, s *process.Settings) { s.Extra = "cluster_name = \"other\"\n" })
 	wrong("address in use", "address already in use", func(m *process.Member, _ *process.Settings) { m.Cluster = c.members[0].Cluster })
 	wrong("http address in use", "address already in use", func(m *process.Member, _ *process.Settings) { m.HTTP = c.members[0].HTTP })

@@ -176,8 +176,8 @@ func (a *agent) goAway(ctx context.Context, signals <-chan os.Signal, dropPinned
 	if errors.Is(err, chainmail.ErrPinned) {
 		return fail(exitFailed, "start it again, or: cluster leave --drop-pinned", "stopped without leaving: %w", err)
 	}
-	if errors.Is(err, chainmail.ErrLastMember) {
-		a.log.Info("this is the last member: it only stops", "member", a.node.ID())
+	if errors.Is(err, chainmail.ErrLastMember) || errors.Is(err, chainmail.ErrNoCluster) {
+		a.log.Info("there is nobody to leave: it only stops", "member", a.node.ID(), "error", err)
 		return nil
 	}
 	if err != nil {
