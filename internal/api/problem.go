@@ -44,7 +44,7 @@ type codeInfo struct {
 
 var codes = map[string]codeInfo{
 	"bad-request":     {http.StatusBadRequest, "Request is not understood", "see cluster --help"},
-	"not-found":       {http.StatusNotFound, "Key has no value", ""},
+	"not-found":       {http.StatusNotFound, "Key has no value", "cluster actors list TYPE"},
 	"unknown-path":    {http.StatusNotFound, "No such path", "cluster version; cluster status"},
 	"unknown-member":  {http.StatusNotFound, "No such member", "cluster members"},
 	"unknown-change":  {http.StatusNotFound, "No such change", "cluster change list"},
