@@ -47,6 +47,36 @@ func TestEnterAndLeave(t *testing.T) {
 	}
 }
 
+// A member that only follows the log leaves as well: nobody lists it any more.
+func TestStandbyLeaves(t *testing.T) {
+	c := testConfig(t, "a")
+	c.BootstrapExpect = 1
+	first := start(t, c)
+	ready(t, first)
+	c = testConfig(t, "b")
+	c.RetryJoin = []string{first.Addr()}
+	standby := start(t, c)
+	ready(t, standby)
+	ctx := limit(t, 10*time.Second)
+	if err := standby.Leave(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if p := first.Coordinator().Placement(); len(p.Members) != 1 || len(first.Coordinator().Status().Servers) != 1 {
+		t.Errorf("after the standby has left: %+v", p.Members)
+	}
+	if err := standby.Leave(ctx); err != nil {
+		t.Errorf("leaving twice gives %v", err)
+	}
+}
+
+// Without a cluster there is nothing to leave, and nothing to wait for.
+func TestLeaveNoCluster(t *testing.T) {
+	n := start(t, testConfig(t, "a"))
+	if err := n.Leave(limit(t, 10*time.Second)); !errors.Is(err, ErrNoCluster) || !strings.Contains(err.Error(), "member a") {
+		t.Errorf("leaving no cluster gives %v", err)
+	}
+}
+
 // Without a cluster there is nothing to enter.
 func TestEnterInTime(t *testing.T) {
 	n := start(t, testConfig(t, "a"))

@@ -30,6 +30,8 @@ var (
 	ErrStampMismatch = errors.New("stamp differs")
 	// ErrLastMember: the last member of a cluster cannot leave it.
 	ErrLastMember = errors.New("the last member cannot leave")
+	// ErrNoCluster: this member is part of no cluster.
+	ErrNoCluster = errors.New("member is part of no cluster")
 	// ErrPinned: this member holds keys that no other member has.
 	ErrPinned = errors.New("member holds pinned keys")
 	// ErrRemoved: this member was removed from the cluster.

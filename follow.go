@@ -22,25 +22,35 @@ func (n *Node) follow() {
 	w := n.coord.Watch()
 	defer w.Close()
 	var last *membership.Placement
-	placed := false // this member was on the ring at some time
+	placed, leaves := false, false // this member was on the ring at some time; it was told to leave
 	for {
 		select {
 		case p := <-w.C():
 			n.place(last, p)
 			n.events.compare(last, p)
 			last = p
-			// Placements from before this run list another one, or none. A member whose joining was aborted stays as a
-			// standby; one that a change removed goes.
-			m, listed := p.Member(n.id)
-			on := p.Places(n.id)
-			placed = placed || on && m.Incarnation == n.inc
-			if placed && !on && p.Running == nil && (m.Removed && m.Incarnation == n.inc || !listed) && n.departing.CompareAndSwap(false, true) {
-				n.wg.Go(n.depart)
-			}
+			m, _ := p.Member(n.id) // placements from before this run list another one, or none
+			placed = placed || p.Places(n.id) && m.Incarnation == n.inc
+		case <-n.leaves:
+			leaves = true
 		case <-n.ctx.Done():
 			return
 		}
+		if last != nil && n.goes(last, placed, leaves) && n.departing.CompareAndSwap(false, true) {
+			n.wg.Go(n.depart)
+		}
 	}
+}
+
+// goes says whether this member may be let go. One that a change removed goes by itself; a standby, also one whose joining
+// was aborted, when it is told to.
+func (n *Node) goes(p *membership.Placement, placed, leaves bool) bool {
+	if p.Places(n.id) || p.Running != nil {
+		return false
+	}
+	m, listed := p.Member(n.id)
+	mine := listed && m.Incarnation == n.inc
+	return placed && (mine && m.Removed || !listed) || leaves && mine
 }
 
 // place tells the parts of a new placement; last is the one before it, nil at first.
@@ -239,7 +249,7 @@ func (n *Node) left(s core.Stats) string {
 // Leave removes this member from the cluster: it submits the change, goes on serving until its ranges have moved, and
 // hands over what it still holds. It returns when the removal is committed and the leader has let the member go; close it
 // then. If ctx ends first the change goes on, the error says what is left, and the contexts of the handlers and bodies that
-// still run here have ended. A member that holds pinned keys does not leave unless DropPinned says that they may be lost:
+// still run here have ended. ErrLastMember and ErrNoCluster: there is nobody to leave. A member that holds pinned keys does not leave unless DropPinned says that they may be lost:
 // ErrPinned.
 func (n *Node) Leave(ctx context.Context, opts ...LeaveOption) error {
 	q := coordinator.ChangeRequest{Remove: []string{n.id}, By: n.id, Why: "leave"}
@@ -248,6 +258,9 @@ func (n *Node) Leave(ctx context.Context, opts ...LeaveOption) error {
 	}
 	for {
 		p := n.coord.Placement()
+		if !n.coord.Joined() {
+			return fmt.Errorf("leave as member %s: %w; stop it instead", n.id, ErrNoCluster)
+		}
 		if !membership.In(p.Target, n.id) {
 			break
 		}
@@ -271,6 +284,10 @@ func (n *Node) Leave(ctx context.Context, opts ...LeaveOption) error {
 			n.host.Interrupt()
 			return fmt.Errorf("leave as member %s: %w: %w", n.id, ctx.Err(), err)
 		}
+	}
+	select {
+	case n.leaves <- struct{}{}:
+	default: // told before
 	}
 	select {
 	case <-n.removed:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -122,7 +123,11 @@ func decoded(err error) error {
 	var re *transport.RemoteError
 	if errors.As(err, &re) {
 		if known := coordinator.ErrorOf(re.Code); known != nil {
-			return fmt.Errorf("%s: %w", re.Text, known)
+			what, said := strings.CutSuffix(re.Text, known.Error())
+			if !said {
+				what += ": "
+			}
+			return fmt.Errorf("%s%w", what, known)
 		}
 	}
 	if errors.Is(err, transport.ErrRemoved) {

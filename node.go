@@ -63,6 +63,7 @@ type Node struct {
 	failed      chan struct{} // closed when this member cannot go on
 	removed     chan struct{} // closed when the cluster has let this member go
 	banned      error         // set before removed is closed: this incarnation was refused
+	leaves      chan struct{} // Leave to follow: capacity 1, further ones say nothing new
 	departing   atomic.Bool
 	lastAsk     atomic.Int64 // engine time at which another member last sent a caller's message here
 	removedOnce sync.Once
@@ -79,7 +80,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, id: id, log: cfg.Logger, ready: make(chan struct{}), failed: make(chan struct{}), removed: make(chan struct{}), declared: make(chan struct{}), started: time.Now()}
+	n := &Node{cfg: cfg, id: id, log: cfg.Logger, ready: make(chan struct{}), failed: make(chan struct{}), removed: make(chan struct{}), leaves: make(chan struct{}, 1), declared: make(chan struct{}), started: time.Now()}
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	n.events.init()
 	n.identity.Store(&transport.Identity{Member: id})

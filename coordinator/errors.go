@@ -15,6 +15,7 @@ var (
 	ErrFormed         = errors.New("the cluster is formed already")
 	ErrWiped          = errors.New("the Raft state is gone but this member was part of a cluster")
 	ErrWrongCluster   = errors.New("another cluster")
+	ErrAddress        = errors.New("each member needs an address of its own")
 	ErrClosed         = errors.New("coordinator is closed")
 	ErrRefused        = errors.New("refused")
 	ErrDiverged       = errors.New("the placement is another than the other members'")
@@ -40,7 +41,7 @@ var codes = []struct {
 	code uint16
 	err  error
 }{
-	{0x4003, ErrUnknownOutcome}, {0x4005, ErrWrongCluster}, {0x4004, ErrFormed}, {0x4001, ErrNotLeader}, {0x4002, ErrNoLeader}, {0x4006, ErrClosed}, {0x4007, ErrRemoved},
+	{0x4003, ErrUnknownOutcome}, {0x4005, ErrWrongCluster}, {0x4004, ErrFormed}, {0x4001, ErrNotLeader}, {0x4002, ErrNoLeader}, {0x4006, ErrClosed}, {0x4007, ErrRemoved}, {0x4008, ErrAddress},
 }
 
 // ErrorCode gives the number with which an error travels, 0 if it has none. ErrorOf is the way back, nil for unknown ones.

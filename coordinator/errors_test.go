@@ -14,7 +14,7 @@ import (
 func TestErrorCodes(t *testing.T) {
 	t.Parallel()
 	seen := map[uint16]error{}
-	for _, err := range []error{ErrNotLeader, ErrNoLeader, ErrUnknownOutcome, ErrFormed, ErrWrongCluster, ErrClosed, ErrRemoved} {
+	for _, err := range []error{ErrNotLeader, ErrNoLeader, ErrUnknownOutcome, ErrFormed, ErrWrongCluster, ErrClosed, ErrRemoved, ErrAddress} {
 		code := ErrorCode(fmt.Errorf("do this: %w", err))
 		if code>>8 != 0x40 || seen[code] != nil {
 			t.Errorf("%v has code %#x, as %v", err, code, seen[code])

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
 	"chainmail/coordinator/membership"
@@ -98,12 +99,20 @@ func (c *Coordinator) Join(ctx context.Context, addrs []string) error {
 	return fmt.Errorf("join as member %s: %w", c.cfg.Self.ID, last)
 }
 
+// Joined says whether this member is part of a cluster, even if the log has not come here yet.
+func (c *Coordinator) Joined() bool { return c.gate.isOpen() }
+
 // admit takes a member in as a non-voter, if this member leads; else it says who does.
 func (c *Coordinator) admit(q joinRequest) ([]byte, error) {
 	if q.ClusterName != c.cfg.ClusterName {
 		return nil, fmt.Errorf("member %s is of cluster %q, this is %q: %w", q.ID, q.ClusterName, c.cfg.ClusterName, ErrWrongCluster)
 	}
 	if c.IsLeader() {
+		for _, s := range c.servers() {
+			if string(s.Address) == q.Address && string(s.ID) != q.ID {
+				return nil, fmt.Errorf("member %s comes with address %s, which member %s has: %w", q.ID, q.Address, s.ID, ErrAddress)
+			}
+		}
 		if err := c.letIn(q); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrNotLeader, err)
 		}
@@ -150,7 +159,11 @@ func (c *Coordinator) findCluster() {
 		switch {
 		case formed || len(leader) > 0:
 			if err := c.Join(ctx, append(leader, c.cfg.RetryJoin...)); err != nil {
-				c.log.Info("join failed, trying again", "error", err)
+				level := hclog.Info
+				if errors.Is(err, ErrAddress) || errors.Is(err, ErrWrongCluster) {
+					level = hclog.Error // time does not mend it
+				}
+				c.log.Log(level, "join failed, trying again", "error", err)
 			}
 		case c.cfg.BootstrapExpect == 0 || len(peers) < c.cfg.BootstrapExpect:
 		case len(peers) > c.cfg.BootstrapExpect:

@@ -103,6 +103,9 @@ func TestJoinOfAnotherCluster(t *testing.T) {
 	if err := x.Join(c.ctx, addrs("nobody")); !errors.Is(err, errCut) {
 		t.Errorf("join of nobody: %v", err)
 	}
+	if _, err := c.members["a"].admit(joinRequest{"y", addrOf("a"), "test", true}); !errors.Is(err, ErrAddress) || ErrorOf(ErrorCode(err)) != ErrAddress || !strings.Contains(err.Error(), "member a has") {
+		t.Errorf("join with an address that is taken: %v", err)
+	}
 	if err := x.Join(c.ctx, nil); err == nil {
 		t.Error("join without an address")
 	}

@@ -138,7 +138,11 @@ func (c *Coordinator) Change(ctx context.Context, id string) (membership.Change,
 	if ch, ok := findChange(p, id); ok {
 		return ch, nil
 	}
-	return membership.Change{}, &Refusal{membership.Result{Code: membership.ErrUnknownChange, ID: id, Version: p.Version, Text: "no such change; list them to see the known ones"}}
+	text := "no such change; list them to see the known ones"
+	if id == "" {
+		text = "no change is running"
+	}
+	return membership.Change{}, &Refusal{membership.Result{Code: membership.ErrUnknownChange, ID: id, Version: p.Version, Text: text}}
 }
 
 func findChange(p *membership.Placement, id string) (membership.Change, bool) {

@@ -80,7 +80,7 @@ func TestDemoWithOtherInput(t *testing.T) {
 	if code != 0 || v.Verdict != "pass" || v.Verified != 300 || len(v.Members) != 3 {
 		t.Fatalf("exit code %d, %+v\n%s", code, v, talk)
 	}
-	if _, talk, code := demo(t, "--input", file, "--key", "nope"); code != 1 || !strings.Contains(talk, "no column") {
+	if _, talk, code := demo(t, "--input", file, "--key", "nope"); code != 2 || !strings.Contains(talk, "no column") {
 		t.Errorf("a missing key column: %d %s", code, talk)
 	}
 	if _, talk, code := demo(t, "--members", "2"); code != 2 || !strings.Contains(talk, "at least 3") {

@@ -12,7 +12,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -39,6 +41,9 @@ func run(t *testing.T, c *cluster, args ...string) (out, talk string, code int) 
 	return o.String(), e.String(), cmd.ProcessState.ExitCode()
 }
 
+// threeLines are what every error ends with: what failed, why, and what to run next.
+var threeLines = regexp.MustCompile(`(?m)\A(.*\n)*Error: .+\nWhy:   .+\nNext:  .+\n\z`)
+
 // expect runs the program and holds it to an exit code and to words that it says.
 func expect(t *testing.T, c *cluster, code int, words string, args ...string) string {
 	t.Helper()
@@ -46,7 +51,7 @@ func expect(t *testing.T, c *cluster, code int, words string, args ...string) st
 	if got != code || !strings.Contains(out+talk, words) {
 		t.Errorf("cluster %s: exit code %d, not %d, or it does not say %q:\n%s%s", strings.Join(args, " "), got, code, words, out, talk)
 	}
-	if code != 0 && code != 8 && (!strings.HasPrefix(talk, "Error: ") && !strings.Contains(talk, "\nError: ") || strings.Count(talk[strings.Index(talk, "Error: "):], "\n") > 4) {
+	if code != 0 && !threeLines.MatchString(talk) {
 		t.Errorf("cluster %s does not fail in three lines:\n%s", strings.Join(args, " "), talk)
 	}
 	return out
@@ -113,9 +118,14 @@ func TestCommandLine(t *testing.T) {
 		{0, "done", []string{"change", "apply", "--add", d.ID, "--idempotency-key", "k"}},
 		{0, "done", []string{"change", "list"}},
 		{1, "no change is running", []string{"change", "pause"}},
+		{1, "no change is running", []string{"change", "status"}},
+		{1, "no change is running", []string{"change", "watch"}},
 		{1, "unknown-change", []string{"change", "status", "c-999999"}},
 		{1, "1 to 1024", []string{"kv", "put", strings.Repeat("k", 1025), "v"}},
 		{2, "unknown command", []string{"frobnicate"}},
+		{2, "unknown command", []string{"kv", "frobnicate"}},
+		{0, "Available Commands", []string{"kv"}},
+		{1, "key is empty", []string{"kv", "put", "", "v"}},
 		{2, "unknown flag", []string{"status", "--frob"}},
 		{2, "--format", []string{"status", "--format", "xml"}},
 		{0, "dev", []string{"version"}},
@@ -123,6 +133,7 @@ func TestCommandLine(t *testing.T) {
 		{0, "node_id", []string{"config", "example"}},
 		{0, "is valid", []string{"config", "validate", c.members[0].Config()}},
 		{0, c.members[0].ID, []string{"config", "show", c.members[0].Config()}},
+		{2, "cluster config example", []string{"config", "show", filepath.Join(dir, "none.hcl")}},
 		{2, "bad.hcl:2", []string{"config", "validate", file("bad.hcl", "node_id = \"a\"\nfoo = 1\n")}},
 		{2, "Did you mean", []string{"agent", "--config", file("bad2.hcl", "node_idd = \"a\"\n")}},
 		{2, "no column", []string{"kv", "import", file("a.csv", "a,b\n1,2\n"), "--key", "id"}},
@@ -149,6 +160,11 @@ func TestCommandLine(t *testing.T) {
 
 func TestLeaveCommand(t *testing.T) {
 	c := begin(t, 4, process.Settings{})
+	c.join(1)
+	standby := c.members[4]
+	c.ready(standby)
+	expect(t, nil, 0, "", "leave", "--yes", "--http-addr", standby.HTTP)
+	c.gone(standby)
 	m := c.members[3]
 	_, talk, code := run(t, nil, "leave", "--yes", "--http-addr", m.HTTP)
 	if code != 0 {
@@ -160,7 +176,7 @@ func TestLeaveCommand(t *testing.T) {
 	}
 }
 
-// An agent that cannot be what it says: each ends at once, with a message that says what is wrong.
+// An agent that cannot be what it says: each ends, or can be stopped, at once, and says what is wrong.
 func TestWrongAgents(t *testing.T) {
 	c := begin(t, 3, process.Settings{})
 	c.importRows(50)
@@ -174,9 +190,16 @@ func TestWrongAgents(t *testing.T) {
 			c.until(name+" is refused", func(context.Context) (bool, string) {
 				return strings.Contains(m.Tail(200), words), m.Tail(5)
 			})
+			if m.Running() { // it looks for a cluster until it is stopped
+				c.must(m.Signal(syscall.SIGTERM))
+				c.must(m.Wait(patient(t)))
+			}
 			c.must(m.Kill())
 		})
 	}
+	wrong("duplicate address", "member m1 has: each member needs an address of its own", func(_ *process.Member, s *process.Settings) {
+		s.Extra = fmt.Sprintf("advertise = %q\n", c.members[0].Cluster)
+	})
 	wrong("another cluster", "another cluster", func(_ *process.Member, s *process.Settings) { s.Extra = "cluster_name = \"other\"\n" })
 	wrong("address in use", "address already in use", func(m *process.Member, _ *process.Settings) { m.Cluster = c.members[0].Cluster })
 	wrong("http address in use", "address already in use", func(m *process.Member, _ *process.Settings) { m.HTTP = c.members[0].HTTP })

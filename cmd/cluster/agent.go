@@ -98,14 +98,17 @@ func devConfig() (config.Agent, error) {
 func readConfig(path string) (config.Agent, error) {
 	f, err := config.Read(path)
 	if err != nil {
-		return config.Agent{}, fail(exitUsage, "cluster config validate "+path, "%w", err)
+		return config.Agent{}, fail(exitUsage, seeExample, "%w", err)
 	}
 	a, err := f.Agent()
 	if err != nil {
-		return a, fail(exitUsage, "cluster config validate "+path, "%s: %w", path, err)
+		return a, fail(exitUsage, seeExample, "%s: %w", path, err)
 	}
 	return a, nil
 }
+
+// seeExample shows every key with its default.
+const seeExample = "cluster config example"
 
 // run runs the member until it is told to stop, leaves, is removed, or fails.
 func (a *agent) run(ctx context.Context) error {
@@ -176,8 +179,8 @@ func (a *agent) goAway(ctx context.Context, signals <-chan os.Signal, dropPinned
 	if errors.Is(err, chainmail.ErrPinned) {
 		return fail(exitFailed, "start it again, or: cluster leave --drop-pinned", "stopped without leaving: %w", err)
 	}
-	if errors.Is(err, chainmail.ErrLastMember) {
-		a.log.Info("this is the last member: it only stops", "member", a.node.ID())
+	if errors.Is(err, chainmail.ErrLastMember) || errors.Is(err, chainmail.ErrNoCluster) {
+		a.log.Info("there is nobody to leave: it only stops", "member", a.node.ID(), "error", err)
 		return nil
 	}
 	if err != nil {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -401,10 +400,6 @@ func (c *cli) steerCmd(what, short string) *cobra.Command {
 		return c.ask(cmd.Context(), func(ctx context.Context, cl *api.Client) error {
 			p, err := cl.Progress(ctx, id(args))
 			if err != nil {
-				var pr *api.Problem
-				if errors.As(err, &pr) && pr.Code == "unknown-change" && len(args) == 0 {
-					return fail(exitFailed, "cluster change list", "no change is running")
-				}
 				return err
 			}
 			if what == "abort" {

@@ -21,7 +21,7 @@ func (c *cli) configCmd() *cobra.Command {
 		&cobra.Command{Use: "show FILE|DIR", Short: "Print a configuration with every default filled in", Args: cobra.ExactArgs(1), RunE: func(_ *cobra.Command, args []string) error {
 			f, err := config.Read(args[0])
 			if err != nil {
-				return fail(exitUsage, "cluster config validate "+args[0], "%w", err)
+				return fail(exitUsage, seeExample, "%w", err)
 			}
 			if c.format != formatTable {
 				return c.print(f, nil)

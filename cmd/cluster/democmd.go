@@ -35,8 +35,7 @@ func (c *cli) demoCmd() *cobra.Command {
 		if ctx.Err() != nil {
 			return fail(exitDetached, "", "interrupted; all members were stopped")
 		}
-		var pathErr *os.PathError
-		if errors.As(err, &pathErr) && pathErr.Path == opt.Input {
+		if errors.Is(err, demo.ErrInput) {
 			return usage("%v", err)
 		}
 		if err != nil {

@@ -33,6 +33,10 @@ const (
 	exitDetached  = 130
 )
 
+// reasons are the codes of errors that no server has given one.
+var reasons = map[int]string{exitFailed: "failed", exitUsage: "usage", exitNoLeader: "no-leader", exitUnhealthy: "unhealthy", exitConflict: "conflict",
+	exitGaveUp: "gave-up", exitPreflight: "preflight", exitChanges: "changes", exitDetached: "detached"}
+
 // exitError is an error with the code that the process ends with, and the command to run next.
 type exitError struct {
 	code int
@@ -55,7 +59,7 @@ func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout
 func run(ctx context.Context, args []string, in io.Reader, out, talk io.Writer) int {
 	c := &cli{in: in, out: out, talk: talk}
 	root := c.root()
-	plainArgs(root)
+	plain(root)
 	root.SetArgs(longFlags(args))
 	root.SetIn(in)
 	root.SetOut(out)
@@ -67,8 +71,17 @@ func run(ctx context.Context, args []string, in io.Reader, out, talk io.Writer) 
 	return c.explain(cmd, err)
 }
 
-// plainArgs has every command say what arguments it takes, not only how many.
-func plainArgs(cmd *cobra.Command) {
+// plain has every command say what arguments it takes, not only how many; those that only hold others refuse what they do
+// not hold.
+func plain(cmd *cobra.Command) {
+	if cmd.HasParent() && !cmd.Runnable() {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			return usage("unknown command %q", args[0])
+		}
+	}
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if err := check(cmd, args); err != nil {
@@ -81,7 +94,7 @@ func plainArgs(cmd *cobra.Command) {
 		}
 	}
 	for _, sub := range cmd.Commands() {
-		plainArgs(sub)
+		plain(sub)
 	}
 }
 
@@ -121,16 +134,7 @@ func (c *cli) explain(cmd *cobra.Command, err error) int {
 	default:
 		code = exitUsage // what cobra and pflag complain about
 	}
-	if code == exitUsage {
-		why, next = first(why, "usage"), first(next, cmd.CommandPath()+" --help")
-	}
-	fmt.Fprintf(c.talk, "Error: %s: %v\n", cmd.CommandPath(), err)
-	if why != "" {
-		fmt.Fprintf(c.talk, "Why:   %s\n", why)
-	}
-	if next != "" {
-		fmt.Fprintf(c.talk, "Next:  %s\n", next)
-	}
+	fmt.Fprintf(c.talk, "Error: %s: %v\nWhy:   %s\nNext:  %s\n", cmd.CommandPath(), err, first(why, reasons[code]), first(next, cmd.CommandPath()+" --help"))
 	return code
 }
 

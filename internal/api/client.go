@@ -346,6 +346,9 @@ func (c *Client) Steer(ctx context.Context, id, what string) error {
 // Ask asks an actor. read says that the method changes nothing; any other carries a request id, under which it is sent again,
 // to other members too, while its outcome is unknown: it takes effect once.
 func (c *Client) Ask(ctx context.Context, typ, key, method string, read bool, in, out any) error {
+	if key == "" { // no path leads there
+		return problem("rejected", "%s %s: the key is empty", method, typ)
+	}
 	if read {
 		return c.Do(ctx, http.MethodGet, ActorPath(typ, key, method), in, out, true)
 	}

@@ -201,6 +201,9 @@ func (s *Server) leave(w http.ResponseWriter, r *http.Request) error {
 		return problem("rejected", "member %s cannot be told to leave; send a signal to its process", s.node.ID())
 	}
 	p := s.node.Coordinator().Placement()
+	if !s.node.Coordinator().Joined() {
+		return fmt.Errorf("leave as member %s: %w; stop it instead", s.node.ID(), chainmail.ErrNoCluster)
+	}
 	if len(p.Target) == 1 && membership.In(p.Target, s.node.ID()) {
 		return fmt.Errorf("leave as member %s: %w; stop it instead", s.node.ID(), chainmail.ErrLastMember)
 	}

@@ -44,7 +44,7 @@ type codeInfo struct {
 
 var codes = map[string]codeInfo{
 	"bad-request":     {http.StatusBadRequest, "Request is not understood", "see cluster --help"},
-	"not-found":       {http.StatusNotFound, "Key has no value", ""},
+	"not-found":       {http.StatusNotFound, "Key has no value", "cluster actors list TYPE"},
 	"unknown-path":    {http.StatusNotFound, "No such path", "cluster version; cluster status"},
 	"unknown-member":  {http.StatusNotFound, "No such member", "cluster members"},
 	"unknown-change":  {http.StatusNotFound, "No such change", "cluster change list"},
@@ -59,6 +59,7 @@ var codes = map[string]codeInfo{
 	"rejected":        {http.StatusUnprocessableEntity, "Call is wrong", ""},
 	"banned":          {http.StatusGone, "Incarnation was removed", "start the member with an empty data directory"},
 	"last-member":     {http.StatusConflict, "Last member cannot leave", "stop the process"},
+	"no-cluster":      {http.StatusConflict, "Part of no cluster", "cluster join ADDR, or stop the process"},
 	"not-ready":       {http.StatusServiceUnavailable, "Not ready", "cluster status"},
 	"no-leader":       {http.StatusServiceUnavailable, "No leader", "cluster members"},
 	"handler-failed":  {http.StatusUnprocessableEntity, "Handler refused", ""},
@@ -99,8 +100,8 @@ func problemOf(err error) *Problem {
 		err  error
 		code string
 	}{
-		{chainmail.ErrLastMember, "last-member"}, {chainmail.ErrClosed, "closed"}, {chainmail.ErrRemoved, "banned"},
-		{coordinator.ErrFormed, "formed"}, {coordinator.ErrWrongCluster, "wrong-cluster"}, {coordinator.ErrUnknownOutcome, "unknown-outcome"},
+		{chainmail.ErrLastMember, "last-member"}, {chainmail.ErrNoCluster, "no-cluster"}, {chainmail.ErrClosed, "closed"}, {chainmail.ErrRemoved, "banned"},
+		{coordinator.ErrFormed, "formed"}, {coordinator.ErrWrongCluster, "wrong-cluster"}, {coordinator.ErrAddress, "invalid"}, {coordinator.ErrUnknownOutcome, "unknown-outcome"},
 		{coordinator.ErrNoLeader, "no-leader"}, {coordinator.ErrNotLeader, "no-leader"}, {coordinator.ErrClosed, "closed"},
 		{context.DeadlineExceeded, "no-leader"}, {context.Canceled, "closed"},
 	} {

@@ -2,11 +2,14 @@
 package rows
 
 import (
+	"bufio"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"unicode/utf8"
 
 	"chainmail/engine/kinds"
 )
@@ -18,24 +21,31 @@ type Row struct {
 	Value []byte // a JSON object, column -> text
 }
 
-const maxKey = 1 << 10 // as the engine bounds it
+const (
+	maxKey        = 1 << 10 // as the engine bounds it
+	byteOrderMark = "\ufeff"
+)
 
-// Read reads a whole file and refuses it whole: if the key column is missing, a record is broken or has another number
-// of fields, a key is empty, too long or comes twice. Errors name the line.
+// Read reads a whole file and refuses it whole: if the key column is missing or a column comes twice, a record is broken, not
+// UTF-8 or has another number of fields, a key is empty, too long or comes twice. Errors name the line.
 func Read(r io.Reader, name, key string) ([]Row, error) {
-	c := csv.NewReader(r)
+	text := bufio.NewReader(r)
+	if b, _ := text.Peek(len(byteOrderMark)); string(b) == byteOrderMark {
+		text.Discard(len(b))
+	}
+	c := csv.NewReader(text)
 	head, err := c.Read()
 	if err != nil {
 		return nil, fmt.Errorf("%s: the header cannot be read: %w", name, err)
 	}
-	at := -1
-	for i, h := range head {
-		if h == key {
-			at = i
-		}
-	}
+	at := slices.Index(head, key)
 	if at < 0 {
 		return nil, fmt.Errorf("%s:1: no column %q; it has %q", name, key, head)
+	}
+	for i, h := range head { // two of one name would be one in the value
+		if !utf8.ValidString(h) || slices.Contains(head[:i], h) {
+			return nil, fmt.Errorf("%s:1: column %q stands there twice or is not UTF-8", name, h)
+		}
 	}
 	var out []Row
 	lines := map[string]int{}
@@ -63,6 +73,9 @@ func Read(r io.Reader, name, key string) ([]Row, error) {
 func makeRow(head, rec []string, at int) (Row, error) {
 	fields := make(map[string]string, len(head))
 	for i, h := range head {
+		if !utf8.ValidString(rec[i]) { // JSON would replace it
+			return Row{}, fmt.Errorf("column %q is not UTF-8", h)
+		}
 		fields[h] = rec[i]
 	}
 	value, err := json.Marshal(fields)

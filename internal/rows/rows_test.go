@@ -13,7 +13,13 @@ func TestRead(t *testing.T) {
 	if err != nil || len(list) != 2 || list[0].Key != "1" || string(list[0].Value) != `{"id":"1","note":"two\nlines"}` || list[1].Line != 4 {
 		t.Errorf("%+v %v", list, err)
 	}
+	if list, err := Read(strings.NewReader("\ufeffid,b\n1,2\n"), "f.csv", "id"); err != nil || len(list) != 1 || string(list[0].Value) != `{"b":"2","id":"1"}` {
+		t.Errorf("with a byte order mark: %+v %v", list, err)
+	}
 	for src, want := range map[string]string{
+		"id,b\n1,2\n2,\xff\n":   `f.csv:3: column "b" is not UTF-8`,
+		"id,b,b\n1,2,3\n":       `f.csv:1: column "b" stands there twice`,
+		"id,b\xff\n1,2\n":       `f.csv:1: column "b\xff" stands there twice or is not UTF-8`,
 		"":                      "header cannot be read",
 		"a,b\n1,2\n":            `f.csv:1: no column "id"`,
 		"id,b\n1\n":             "record on line 2: wrong number of fields",

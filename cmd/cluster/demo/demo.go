@@ -49,6 +49,9 @@ const (
 	stopPatience = 5 * time.Second
 )
 
+// ErrInput: the input cannot be read; nothing was started.
+var ErrInput = errors.New("input")
+
 // demo is one run.
 type demo struct {
 	opt     Options
@@ -71,7 +74,7 @@ func Run(ctx context.Context, opt Options) (Verdict, error) {
 	d := &demo{opt: opt, began: time.Now()}
 	d.verdict.Errors, d.verdict.Changes = map[string]int64{}, []ChangeResult{}
 	if err := d.input(); err != nil {
-		return d.verdict, err
+		return d.verdict, fmt.Errorf("%w: %w", ErrInput, err)
 	}
 	var err error
 	if d.dir, err = os.MkdirTemp("", "cluster-demo-"); err != nil {
