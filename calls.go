@@ -114,7 +114,7 @@ func (n *Node) ask(ctx context.Context, c engine.Call) (core.Result, error) {
 	if err := ctx.Err(); err != nil { // an actor here would answer all the same
 		return core.Result{}, &CallError{Class: ErrUnavailable, Type: c.Key.Type, Key: c.Key.Name, Method: c.Method, Text: "not sent: " + err.Error()}
 	}
-	if n.pinnedType(c.Key.Type) && core.PinnedTo(c.Key) == c.Key.Name {
+	if to := core.PinnedTo(c.Key); n.pinnedType(c.Key.Type) && (to == "" || to == c.Key.Name) {
 		return core.Result{}, &CallError{Class: ErrRejected, Type: c.Key.Type, Key: c.Key.Name, Method: c.Method, Text: "keys of a pinned type are written key@member"}
 	}
 	if err := n.typeReady(ctx, c.Key.Type); err != nil {

@@ -185,6 +185,11 @@ func (c *Config) Check() error {
 	case c.Membership.RemoveDownAfter > 0 && c.Membership.RemoveDownAfter < c.Membership.DownAfter:
 		return bad("remove_down_after %s is below down_after %s", c.Membership.RemoveDownAfter, c.Membership.DownAfter)
 	}
+	for _, t := range c.Types {
+		if err := actor.Check(t); err != nil {
+			return err
+		}
+	}
 	if n := c.TLS; (n.CAFile == "") != (n.CertFile == "") || (n.CertFile == "") != (n.KeyFile == "") {
 		return bad("tls needs ca_file, cert_file and key_file together")
 	}

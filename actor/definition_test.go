@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"chainmail"
 	"chainmail/actor"
 	"chainmail/engine/kinds"
 )
@@ -178,6 +179,18 @@ func TestTypeNamesCollide(t *testing.T) {
 	} {
 		if h, err := actor.NewHost(actor.HostConfig{Types: types, Plain: kinds.Builtin()}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v gives %v, %v", want, h, err)
+		}
+	}
+}
+
+// A variable that is not set yet is no type.
+func TestTypeThatIsNotMade(t *testing.T) {
+	for _, typ := range []actor.Registered{nil, (*actor.Type[plain])(nil), &actor.Type[plain]{}} {
+		if err := actor.Check(typ); err == nil {
+			t.Errorf("%#v is a type", typ)
+		}
+		if _, err := chainmail.Start(t.Context(), chainmail.Config{Dev: true, Types: []actor.Registered{typ}}); err == nil {
+			t.Errorf("a member starts with %#v", typ)
 		}
 	}
 }

@@ -61,10 +61,10 @@ func NewHost(cfg HostConfig) (*Host, error) {
 		h.cfg.Logger = hclog.NewNullLogger()
 	}
 	for _, t := range cfg.Types {
-		d := t.definition()
-		if d.err != nil {
-			return nil, d.err
+		if err := Check(t); err != nil {
+			return nil, err
 		}
+		d := t.definition()
 		if h.types[d.name] != nil || cfg.Plain[d.name] != nil {
 			return nil, fmt.Errorf("actor type %q is there twice; give one another name", d.name)
 		}

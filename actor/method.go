@@ -6,10 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"slices"
 	"strings"
 	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 )
 
 // None is the message, or the answer, that says nothing.
@@ -258,17 +262,33 @@ func encode[T any](d *def, v *T) ([]byte, error) {
 	return b, nil
 }
 
-// JSON forms, for callers that are no Go programs.
+// JSON forms, for callers that are no Go programs: those of protobuf for its messages.
 func fromJSON[T any](d *def) func([]byte) ([]byte, error) {
 	return func(raw []byte) ([]byte, error) {
 		var v T
 		if len(raw) > 0 {
-			if err := json.Unmarshal(raw, &v); err != nil {
+			if err := readJSON(raw, &v); err != nil {
 				return nil, &Error{CodeBadBody, fmt.Sprintf("type %s: %v", d.name, err)}
 			}
 		}
 		return encode(d, &v)
 	}
+}
+
+// readJSON refuses fields that are not known: a misspelt one would be lost without a word.
+func readJSON(raw []byte, v any) error {
+	if m, ok := pointee(v, true).(proto.Message); ok {
+		return protojson.Unmarshal(raw, m)
+	}
+	r := json.NewDecoder(bytes.NewReader(raw))
+	r.DisallowUnknownFields()
+	if err := r.Decode(v); err != nil {
+		return err
+	}
+	if _, err := r.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("the JSON goes on after its value")
+	}
+	return nil
 }
 
 func toJSON[T any](d *def) func([]byte) ([]byte, error) {
@@ -277,8 +297,15 @@ func toJSON[T any](d *def) func([]byte) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		return json.Marshal(v)
+		return marshalJSON(&v)
 	}
+}
+
+func marshalJSON(v any) ([]byte, error) {
+	if m, ok := pointee(v, false).(proto.Message); ok {
+		return protojson.Marshal(m)
+	}
+	return json.Marshal(v)
 }
 
 // AskJSON sends a message whose body is JSON and gives the answer as JSON. Of c, Type and what depends on the method are

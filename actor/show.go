@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// ShowState gives a key's pages as JSON, for people: fields with their values, containers with the number of their pages.
+// ShowState gives a key's pages as JSON, for people: fields with their values, as text where JSON cannot show them, containers with the number of their pages.
 func ShowState(t Registered, kept map[string][]byte) (json.RawMessage, error) {
 	d := t.definition()
 	out := map[string]any{}
@@ -22,7 +22,12 @@ func ShowState(t Registered, kept map[string][]byte) (json.RawMessage, error) {
 				return nil, fmt.Errorf("type %s: page %s of %d bytes: %w", d.name, f.name, len(b), err)
 			}
 		}
-		out[f.name] = v.Interface()
+		b, err := marshalJSON(v.Addr().Interface())
+		if err != nil { // JSON has not all that pages have
+			out[f.name] = fmt.Sprintf("%+v", v.Interface())
+			continue
+		}
+		out[f.name] = json.RawMessage(b)
 	}
 	return json.Marshal(out)
 }

@@ -23,6 +23,9 @@ func After[Req, Resp any](ctx context.Context, name string, d time.Duration, m *
 // Every has a message sent to the actor itself again and again, d after the answer to the one before: if the handler succeeds,
 // and as long as the activation lives. OnActivate is the place for it. A timer of the same name is replaced.
 func Every[Req, Resp any](ctx context.Context, name string, d time.Duration, m *Method[Req, Resp], req Req) error {
+	if d <= 0 {
+		return fmt.Errorf("timer %q for %s: every %s is no pause", name, m.name, d)
+	}
 	return setTimer(ctx, name, d, d, m, req)
 }
 
@@ -128,6 +131,12 @@ type reminder struct {
 // the state: it survives crashes, moves and idle times, and takes effect once each time, late if nobody could run it.
 // Times are those of the owner's clock. A reminder of the same name is replaced.
 func Remind[Req, Resp any](ctx context.Context, name string, at time.Time, every time.Duration, m *Method[Req, Resp], req Req) error {
+	switch {
+	case every < 0:
+		return fmt.Errorf("reminder %q for %s: every %s is no pause", name, m.name, every)
+	case !time.Unix(0, at.UnixNano()).Equal(at):
+		return fmt.Errorf("reminder %q for %s: %s is not between 1678 and 2262", name, m.name, at)
+	}
 	t, c, err := toSelf(ctx, m, req)
 	if err != nil {
 		return err

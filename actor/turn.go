@@ -48,7 +48,7 @@ func (t *Turn) Key() string { return t.i.key.Name }
 // Member is described at Type.
 func (t *Turn) Member() string { return t.i.h.cfg.Member }
 
-// Delete removes the key's state when the handler succeeds: it is as if it had never been used.
+// Delete removes the key's state when the handler succeeds, and its timers and reminders: it is as if it had never been used.
 func (t *Turn) Delete() { t.gone = true }
 
 // Stop ends the activation when the handler succeeds and what it changed is committed; the next message starts another one.
@@ -59,8 +59,10 @@ func (t *Turn) Stop() { t.stop = true }
 func (i *instance) apply(t *Turn) []core.Change {
 	if t.gone {
 		i.st, i.awake = nil, false
-		for name := range i.remind {
-			i.disarm(i.remind, name)
+		for _, in := range []map[string]*timer{i.timers, i.remind} {
+			for name := range in {
+				i.disarm(in, name)
+			}
 		}
 		return []core.Change{{Delete: true}}
 	}

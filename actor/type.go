@@ -2,6 +2,7 @@ package actor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -67,7 +68,12 @@ type Type[S any] struct{ d *def }
 // Registered is any Type; chainmail.Config lists them.
 type Registered interface{ definition() *def }
 
-func (t *Type[S]) definition() *def { return t.d }
+func (t *Type[S]) definition() *def {
+	if t == nil {
+		return nil
+	}
+	return t.d
+}
 
 // Name gives the type's name on the wire.
 func (t *Type[S]) Name() string { return t.d.name }
@@ -173,7 +179,12 @@ func (d *def) fail(format string, args ...any) {
 }
 
 // Check gives the first mistake in a type's definition, nil if there is none.
-func Check(t Registered) error { return t.definition().err }
+func Check(t Registered) error {
+	if t == nil || t.definition() == nil {
+		return errors.New("an actor type is nil: it was not made by NewType, or not yet")
+	}
+	return t.definition().err
+}
 
 // NameOf gives a type's name.
 func NameOf(t Registered) string { return t.definition().name }

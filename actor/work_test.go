@@ -180,6 +180,18 @@ func TestTimers(t *testing.T) {
 			return 0, actor.After(ctx, "t", 5*time.Second, tick, 0)
 		case "stop":
 			actor.StopTimer(ctx, "t")
+		case "delete":
+			actor.Current(ctx).Delete()
+		case "wrong":
+			for _, err := range []error{
+				actor.Every(ctx, "t", 0, tick, 0), actor.Every(ctx, "t", -1, tick, 0),
+				actor.Remind(ctx, "t", time.Now(), -1, tick, 0),
+				actor.Remind(ctx, "t", time.Time{}, 0, tick, 0), actor.Remind(ctx, "t", time.Now().AddDate(300, 0, 0), 0, tick, 0),
+			} {
+				if err == nil {
+					t.Error("a time that cannot be meant is taken")
+				}
+			}
 		case "fail":
 			if err := actor.After(ctx, "other", time.Second, tick, 0); err != nil {
 				t.Error(err)
@@ -214,6 +226,14 @@ func TestTimers(t *testing.T) {
 		do("stop")
 		time.Sleep(30 * time.Second)
 		j.want(t, "stopped")
+		do("wrong")
+		time.Sleep(30 * time.Second)
+		j.want(t, "wrong")
+		do("every")
+		do("delete")
+		j.take()
+		time.Sleep(30 * time.Second)
+		j.want(t, "deleted")
 		do("every")
 		c.Remove(0)
 		j.take()

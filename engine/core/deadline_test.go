@@ -75,3 +75,37 @@ func TestExpiresParked(t *testing.T) {
 		t.Errorf("after the placement: %v, %d ran", answers, ran)
 	}
 }
+
+// A write that waits for all replicas says how many that are.
+func TestWriteAllSaysHowMany(t *testing.T) {
+	s := newScene(3, func(string) *Saved { return nil })
+	answers := map[uint64]Result{}
+	s.on = func(id string, x Effect) {
+		switch x := x.(type) {
+		case *Reply:
+			answers[x.ID] = x.Result
+		case *Execute:
+			s.step(id, x.Now, &Executed{Activation: x.Activation, Seq: x.Seq, Changes: []Change{{Name: "p", Data: []byte{1}}}})
+		}
+	}
+	first := s.view(1, 5, 0, Stable, "abc", "abc", "", map[string]int{"": 3})
+	for _, id := range s.ids {
+		s.cores[id].cfg.Types = map[string]TypeConfig{"t": {All: true}}
+		s.step(id, 0, &ViewChanged{View: first})
+	}
+	call := func(id uint64) {
+		s.step("a", 0, &Call{ID: id, Key: Key{"t", "k"}, Method: "m", Deadline: 3000 * ms})
+	}
+	s.run(1000*ms, nil)
+	call(1)
+	s.run(2000*ms, nil)
+	s.drop = func(m Message) bool { _, accept := m.Body.(*Accept); return accept && m.To == "c" }
+	call(2)
+	s.run(5000*ms, nil)
+	if r := answers[1]; r.Code != CodeOK {
+		t.Errorf("with all replicas: %v", r)
+	}
+	if r := answers[2]; r.Code != CodeUnknownOutcome || !strings.Contains(r.Text, "needs 3 of [") || !strings.Contains(r.Text, "missing c (no answer)") {
+		t.Errorf("with one away: %v", r)
+	}
+}

@@ -165,9 +165,9 @@ func (c *Core) roundAnswer(from string, k Key, op uint64, code Code, promised Ep
 	}
 }
 
-// quorumOf gives how many of a set of n have to agree to the round in flight.
+// quorumOf gives how many of a set of n have to agree to the round in flight, or to the Prepare.
 func (c *Core) quorumOf(a *activation) func(n int) int {
-	if a.round.commit && c.cfg.Types[a.slot.id.Type].All {
+	if a.round != nil && a.round.commit && c.cfg.Types[a.slot.id.Type].All {
 		return func(n int) int { return n }
 	}
 	return W

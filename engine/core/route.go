@@ -363,14 +363,11 @@ func (a *activation) why(c *Core) string {
 			miss = append(miss, id+" ("+x.code.String()+")")
 		}
 	}
-	v := c.view.v
-	return fmt.Sprintf("key %s is %s: %s, needs %d of %v%s, missing %s", a.slot.id, a.state, v.where(),
-		W(len(p.s)), p.s, jointText(v.Stage, p.sn), strings.Join(miss, ", "))
-}
-
-func jointText(st Stage, sn []string) string {
-	if st != Switch {
-		return ""
+	v, need := c.view.v, c.quorumOf(a)
+	joint := ""
+	if v.Stage == Switch {
+		joint = fmt.Sprintf(" and %d of %v", need(len(p.sn)), p.sn)
 	}
-	return fmt.Sprintf(" and %d of %v", W(len(sn)), sn)
+	return fmt.Sprintf("key %s is %s: %s, needs %d of %v%s, missing %s", a.slot.id, a.state, v.where(),
+		need(len(p.s)), p.s, joint, strings.Join(miss, ", "))
 }

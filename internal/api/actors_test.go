@@ -35,6 +35,7 @@ func TestOwnTypes(t *testing.T) {
 		{"GET", "/v1/actors/lock/l/holder", "", ``, 200, `"holder":"a"`},
 		{"POST", "/v1/actors/lock/l/steal", "", ``, 422, `acquire, holder, release`},
 		{"POST", "/v1/actors/lock/l/acquire", "", `{"holder":1}`, 400, `holder`},
+		{"POST", "/v1/actors/lock/l/acquire", "", `{"holder":"a","ttl":1}`, 400, `unknown field`},
 		{"POST", "/v1/actors/queue/q/push", "once", `{"data":"x"}`, 200, `1`},
 		{"POST", "/v1/actors/queue/q/push", "once", `{"data":"x"}`, 200, `1`},
 		{"POST", "/v1/actors/queue/q/push", "", `{"data":"x"}`, 200, `2`},
