@@ -43,7 +43,7 @@ type fillState struct {
 type session struct {
 	on      bool
 	id      uint64 // Began of the step, or the incarnation that refills
-	serial  uint64 // no other session of this run has it
+	serial  uint64 // no other session has it, of no run
 	mode    PullMode
 	started uint64 // version
 	needs   []need
@@ -447,6 +447,9 @@ func (c *Core) pulled(m Message, b *Pulled) {
 }
 
 func (c *Core) pulledOne(f *session, from string, b *Pulled) {
+	if b.Seq != f.serial { // asked by a run before, or before the sets changed: it says too little
+		return
+	}
 	if b.Code != CodeOK || !c.absorbAll(f, from, b.Entries) {
 		return
 	}
@@ -781,7 +784,7 @@ func (c *Core) fillOne(s *slot) {
 		if id == c.cfg.Self || s.oneOf == f.serial && slices.Contains(s.one, id) {
 			continue
 		}
-		c.send(id, &Pull{Session: f.id, Mode: f.mode, One: true, Key: s.id})
+		c.send(id, &Pull{Session: f.id, Mode: f.mode, Seq: f.serial, One: true, Key: s.id})
 	}
 }
 

@@ -284,3 +284,29 @@ func TestFullOfParkedRefuses(t *testing.T) {
 		t.Errorf("after the placement: %v were answered, %d ran", answers, ran)
 	}
 }
+
+// TestAnswerToTheRunBefore brings a member what it asked for one key in its run before, after it has lost its memory: what
+// the key has become meanwhile was told to that run.
+func TestAnswerToTheRunBefore(t *testing.T) {
+	key := Key{"t", "k"}
+	e := Epoch{Version: 5, Number: 1, Member: "a"}
+	at := func(seq uint64) Record {
+		return Record{Key: key, Meta: CopyMeta{e, Stamp{e, seq}}, Pages: []Page{{Name: "p", Stamp: Stamp{e, seq}, Sum: PageSum("p", nil)}}}
+	}
+	s := newScene(3, func(id string) *Saved {
+		if id == "c" {
+			return nil
+		}
+		return &Saved{Records: []Record{at(2)}}
+	})
+	s.drop = func(m Message) bool { return m.From == "c" } // it has asked nobody yet
+	s.run(100*ms, map[Time]*View{0: s.view(1, 7, 6, Switch, "ab", "abc", "", map[string]int{"": 3})})
+	late := &Pulled{Session: 6, Mode: PullSwitch, Code: CodeOK, One: true, Done: true, Key: key,
+		Entries: []Entry{{Key: key, Meta: at(1).Meta, Has: true, Pages: at(1).Pages}}}
+	for _, from := range []string{"a", "b"} {
+		s.step("c", s.now, &Recv{Message{From: from, To: "c", FromInc: s.cores[from].cfg.Incarnation, Version: 7, Body: late}})
+	}
+	if x := s.cores["c"].Explain(key); x.Filled {
+		t.Errorf("c counts for %s with %s by what its run before was told; a and b hold %s", key, x.Copy.Stamp, at(2).Meta.Stamp)
+	}
+}

@@ -233,12 +233,18 @@ func (c *Core) missed(s *slot, p *placed) (ids []string) {
 	return ids
 }
 
-// startRepair offers a copy to other members of S and S'; nil: to all. It takes the place of an offer that says less.
+// startRepair offers a copy to other members of S and S'; nil: to all. It takes the place of an offer that says less, and
+// its members with it.
 func (c *Core) startRepair(s *slot, to []string) {
 	o, fence := s.offer, c.place(s).fence
 	lost := func(id string) bool { return c.sweep.back[id] || c.sweep.gone[id] } // perhaps with what it said that it holds
 	if s.stamp.IsZero() || o != nil && (o.purge || o.to == nil && o.stamp == s.stamp && o.fence == fence && !slices.ContainsFunc(o.acked, lost)) {
 		return
+	}
+	if o != nil && (o.to == nil || to == nil) {
+		to = nil
+	} else if o != nil {
+		to = union(o.to, to)
 	}
 	s.offer = &offer{stamp: s.stamp, since: c.now, repair: true, to: to, fence: fence}
 	c.sweep.open[s.id] = s

@@ -149,6 +149,11 @@ func TestNewerRepair(t *testing.T) {
 	if len(k.offer.acked) != 0 {
 		t.Error("what b said before it came back is taken for what it holds")
 	}
+	k.offer.acked = []string{"b"}
+	c.startRepair(k, []string{"b"})
+	if to := slices.Collect(c.takers(k)); len(to) != 2 || len(k.offer.acked) != 0 {
+		t.Errorf("c has not taken an offer that is made again because b is back, and it goes to %v", to)
+	}
 }
 
 // TestOwnerThatForgotRepairs: an owner that lost its memory is given back by one member what a third one never had, and
