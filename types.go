@@ -1,6 +1,7 @@
 package chainmail
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -19,16 +20,13 @@ func (n *Node) Types() []actor.Registered { return n.cfg.Types }
 // Actors gives what runs this member's actors; package actor uses it to answer local reads at once.
 func (n *Node) Actors() *actor.Host { return n.host }
 
-// declare puts the replica counts of the types into the placement, where all members have them from. Calls of such a type
-// wait for it: a key's replicas must be the same from its first use on.
+// declare puts the replica counts of the types into the placement, where all members have them from. Calls wait for it: a
+// key's replicas must be the same from its first use on.
 func (n *Node) declare() {
 	defer close(n.declared)
 	for _, t := range n.cfg.Types {
-		name, want := actor.NameOf(t), counted(t)
-		if want == 0 {
-			continue
-		}
-		if err := n.declareOne(name, want); err != nil {
+		name := actor.NameOf(t)
+		if err := n.declareOne(name, counted(t)); err != nil {
 			n.log.Error("replica count differs", "type", name, "error", err)
 			n.undeclared = err
 			return
@@ -54,20 +52,23 @@ func (n *Node) pinnedType(typ string) bool {
 	return false
 }
 
-// declareOne has one count set, unless the placement has it already.
-func (n *Node) declareOne(name string, want int) error {
+// declareOne has one count set, 0 for the cluster's, unless the placement has it already.
+func (n *Node) declareOne(name string, count int) error {
 	w := n.coord.Watch()
 	defer w.Close()
 	for {
 		p := n.coord.Placement()
-		if have, ok := p.Replicas[name]; ok && p.ClusterID != "" {
-			if have != want {
-				return fmt.Errorf("type %s has %d replicas in this cluster since its first use, %d in the configuration of member %s: set Options.Replicas to %d", name, have, want, n.id, have)
-			}
+		want := cmp.Or(count, p.Replicas[""])
+		have, ok := p.Replicas[name]
+		if ok && have != want {
+			return fmt.Errorf("type %s is %s in this cluster since its first use, %s in the configuration of member %s: set Options back to that",
+				name, countText(have), countText(want), n.id)
+		}
+		if ok {
 			n.engine.SetView(bridge.View(p), n.coord.IsLeader()) // before any call that has waited for it
 			return nil
 		}
-		if p.ClusterID != "" && p.Stage == membership.StageStable {
+		if p.ClusterID != "" && (p.Stage == membership.StageStable || want == p.Replicas[""]) {
 			ctx, done := context.WithTimeout(n.ctx, registerTimeout)
 			err := n.coord.SetReplicas(ctx, name, want)
 			done()
@@ -84,6 +85,13 @@ func (n *Node) declareOne(name string, want int) error {
 	}
 }
 
+func countText(n int) string {
+	if n == membership.Pinned {
+		return "pinned"
+	}
+	return fmt.Sprintf("of %d replicas", n)
+}
+
 // typeReady waits until the replica counts are declared.
 func (n *Node) typeReady(ctx context.Context, typ string) error {
 	select {
@@ -92,7 +100,7 @@ func (n *Node) typeReady(ctx context.Context, typ string) error {
 	default:
 	}
 	for _, t := range n.cfg.Types {
-		if actor.NameOf(t) == typ && counted(t) != 0 {
+		if actor.NameOf(t) == typ {
 			select {
 			case <-n.declared:
 				return n.undeclared

@@ -276,7 +276,8 @@ func (p *Placement) setReplicas(c SetReplicas) Result {
 	if _, known := p.Replicas[c.Type]; known {
 		return invalid("type %q has %d replicas; the count of a type in use cannot be changed yet", c.Type, p.Replicas[c.Type])
 	}
-	if p.Stage != StageStable {
+	moves := c.N != p.Replicas[""] // until now the type's keys were placed by that
+	if moves && p.Stage != StageStable {
 		return Result{Code: ErrRunning, ID: p.Running.ID, Text: "replica counts can be set only while no change runs"}
 	}
 	next := map[string]int{c.Type: c.N}
@@ -284,7 +285,9 @@ func (p *Placement) setReplicas(c SetReplicas) Result {
 		next[k] = v
 	}
 	p.Replicas = next
-	p.bump()
+	if moves {
+		p.bump()
+	}
 	return Result{}
 }
 

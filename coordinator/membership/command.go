@@ -72,7 +72,8 @@ type LimitsCommand struct{ Limits Limits }
 // Pinned as a replica count: the keys of the type have one copy, on the member that they name.
 const Pinned = -1
 
-// SetReplicas records the replica count of an actor type, or Pinned. A stable placement is required for a change of a known count.
+// SetReplicas records the replica count of an actor type, or Pinned. It can be done once; if it is not the cluster's count,
+// which the type had until then, while no change runs.
 type SetReplicas struct {
 	Type string
 	N    int
