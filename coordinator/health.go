@@ -20,10 +20,16 @@ type health struct {
 
 	mu     sync.Mutex
 	silent map[string]time.Time // not heard since
+	ended  map[string]time.Time // when Raft ended what it sent to a member that was removed
+	lost   time.Time            // when this member's last lead ended, and with it what was sent to all
+	strays map[string]int       // failures since then of what had ended
 }
 
+// straysMost is how many heartbeats may fail after Raft has ended what sends them: the one under way, and one more.
+const straysMost = 2
+
 func (h *health) init(c *Coordinator) {
-	h.c, h.silent = c, map[string]time.Time{}
+	h.c, h.silent, h.ended, h.strays = c, map[string]time.Time{}, map[string]time.Time{}, map[string]int{}
 	h.ch, h.end = make(chan raft.Observation, observeBuffer), make(chan struct{})
 	h.obs = raft.NewObserver(h.ch, false, func(o *raft.Observation) bool {
 		switch o.Data.(type) {
@@ -54,16 +60,43 @@ func (h *health) take(o raft.Observation) {
 	defer h.mu.Unlock()
 	switch d := o.Data.(type) {
 	case raft.FailedHeartbeatObservation:
-		if _, known := h.silent[string(d.PeerID)]; !known {
-			h.silent[string(d.PeerID)] = time.Now()
+		if id := string(d.PeerID); !h.stray(id, d.LastContact) {
+			if _, known := h.silent[id]; !known {
+				h.silent[id] = time.Now()
+			}
 		}
 	case raft.ResumedHeartbeatObservation:
 		delete(h.silent, string(d.PeerID))
 	case raft.PeerObservation:
+		id := string(d.Peer.ID)
+		delete(h.silent, id)
 		if d.Removed {
-			delete(h.silent, string(d.Peer.ID))
+			h.ended[id] = time.Now()
+			delete(h.strays, id)
 		}
 	}
+}
+
+// stray says whether a failure is of heartbeats that ended before: they may have waited for a member that hung, and nothing
+// would take back what they say, for those that are sent now are answered.
+func (h *health) stray(id string, contact time.Time) bool {
+	end := h.lost
+	if t := h.ended[id]; t.After(end) {
+		end = t
+	}
+	if contact.After(end) || h.strays[id] >= straysMost {
+		return false
+	}
+	h.strays[id]++
+	return true
+}
+
+// over notes that this member does not lead any more.
+func (h *health) over() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lost = time.Now()
+	clear(h.strays)
 }
 
 // fresh forgets everything: a new leader gives everybody time.

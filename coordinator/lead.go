@@ -36,7 +36,10 @@ func (c *Coordinator) lead() {
 		case <-c.nudge:
 		}
 		if !c.IsLeader() {
-			since = time.Time{}
+			if !since.IsZero() {
+				since = time.Time{}
+				c.health.over()
+			}
 			continue
 		}
 		if since.IsZero() {
