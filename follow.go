@@ -58,11 +58,16 @@ func (n *Node) place(last, p *membership.Placement) {
 	if !n.bind(p.ClusterID) {
 		return
 	}
+	moved := false
 	n.locate(func(places map[string]string) {
 		for _, m := range p.Members {
+			moved = moved || places[m.ID] != "" && places[m.ID] != m.Address
 			places[m.ID] = m.Address
 		}
 	})
+	if moved {
+		n.transport.Readdress()
+	}
 	id := transport.Identity{ClusterID: p.ClusterID, Member: n.id, Incarnation: n.inc, Version: p.Version}
 	if last != nil && last.Ring == p.Ring && slices.Equal(last.Base, p.Base) && slices.Equal(last.Next, p.Next) {
 		id.RingDigest = n.identity.Load().RingDigest // a ring takes some milliseconds
@@ -118,14 +123,25 @@ func ringDigest(p *membership.Placement) uint64 {
 
 const registerTimeout = 2 * time.Second
 
-// register tells the log this incarnation, again if the log loses sight of it.
+// register tells the log this incarnation, again if the log loses sight of it. A member that has been without a leader for
+// long does so too: it may have been removed while it was away, and nobody sends it the log any more.
 func (n *Node) register() {
 	w := n.coord.Watch()
 	defer w.Close()
+	look := time.NewTicker(time.Second)
+	defer look.Stop()
+	led := time.Now()
 	for {
+		if n.coord.Led() {
+			led = time.Now()
+		}
+		alone := time.Since(led) > 2*n.cfg.Membership.DownAfter // who leads has marked it down by then: this does not delay that
+		if alone {
+			led = time.Now() // the next time is after as long
+		}
 		p := n.coord.Placement()
 		m, ok := p.Member(n.id)
-		if !ok || m.Incarnation != n.inc || m.Address != n.addr {
+		if !ok || m.Incarnation != n.inc || m.Address != n.addr || alone {
 			ctx, done := context.WithTimeout(n.ctx, registerTimeout)
 			err := n.coord.Register(ctx, n.inc)
 			done()
@@ -150,6 +166,7 @@ func (n *Node) register() {
 		}
 		select {
 		case <-w.C():
+		case <-look.C:
 		case <-n.ctx.Done():
 			return
 		}

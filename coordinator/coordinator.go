@@ -209,6 +209,12 @@ func stateName(s raft.RaftState) string {
 // IsLeader says whether this member leads.
 func (c *Coordinator) IsLeader() bool { return c.raft.State() == raft.Leader }
 
+// Led says whether this member knows of a leader, or is it.
+func (c *Coordinator) Led() bool {
+	addr, _ := c.raft.LeaderWithID()
+	return addr != ""
+}
+
 // TransferLeadership gives the leadership to another voter.
 func (c *Coordinator) TransferLeadership() error {
 	if !c.IsLeader() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -292,4 +293,32 @@ func TestRemovedMemberComesBack(t *testing.T) {
 	c.registered("m4")
 	c.must(c.apply(coordinator.ChangeRequest{Add: []string{"m4"}}))
 	c.ready(m)
+}
+
+// A member that is removed while it is stopped learns of that when it goes on, though nobody tells it anything any more.
+func TestRemovedWhileStopped(t *testing.T) {
+	c := begin(t, 4, process.Settings{})
+	c.importRows(300)
+	c.start()
+	ended := func(m *process.Member) {
+		ctx, done := context.WithTimeout(context.Background(), patience)
+		defer done()
+		if err := m.Wait(ctx); err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "removed") {
+			t.Errorf("%s, which was removed while it was stopped: %v", m.ID, err)
+		}
+	}
+	_, m := c.leader()
+	c.must(m.Signal(syscall.SIGSTOP))
+	c.must(c.apply(coordinator.ChangeRequest{Remove: []string{m.ID}}))
+	c.more(300)
+	c.must(m.Signal(syscall.SIGCONT))
+	ended(m)
+	l := c.load
+	c.load = nil
+	l.Stop()
+	r, err := l.Verify(patient(t), c.httpOf(slices.DeleteFunc(slices.Clone(c.members), func(x *process.Member) bool { return x == m })))
+	c.must(err)
+	if r.Lost > 0 || r.WrongReads > 0 || r.Acknowledged == 0 { // a stopped member does not answer its own callers
+		t.Errorf("%+v", r)
+	}
 }

@@ -34,3 +34,34 @@ func TestAnswerToOneThatIsBack(t *testing.T) {
 		t.Errorf("the answer took %s", d)
 	}
 }
+
+// A member has come back at another address while the process at its former one lives on and answers pings, as one does that
+// was stopped for a while.
+func TestMemberMoves(t *testing.T) {
+	n := loopback(t)
+	a := n.start("a", &recorder{})
+	old := n.start("b", &recorder{})
+	for _, lane := range []Lane{Messages, Bulk} {
+		if err := a.Send("b", lane, 3, []byte("to the old one")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the old one has both", func() bool { return len(old.heard()) == 2 })
+	next := n.start("b", &recorder{})
+	a.Readdress()
+	for _, lane := range []Lane{Messages, Bulk} {
+		before := len(next.heard())
+		eventually(t, "the new one has it", func() bool {
+			a.Send("b", lane, 3, []byte("to the new one"))
+			return len(next.heard()) > before
+		})
+	}
+	was := len(old.heard())
+	a.Readdress() // nothing has moved
+	if err := a.Send("b", Messages, 3, []byte("once more")); err != nil {
+		t.Errorf("a connection that is right was ended: %v", err)
+	}
+	if len(old.heard()) != was {
+		t.Error("the old one is still sent to")
+	}
+}

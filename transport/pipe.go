@@ -3,8 +3,10 @@ package transport
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -23,6 +25,8 @@ type pipe struct {
 	away   time.Time // no dial before; what is sent until then is refused
 	reason error
 	heard  time.Time // the member opened a connection to this one
+	addr   string    // of the connection there is
+	raw    net.Conn  // that connection
 	wake   chan struct{}
 
 	direct  func(data []byte) int // see directTo; of the connection there is, if any
@@ -188,10 +192,10 @@ func (p *pipe) run() {
 		if closed {
 			return
 		}
-		conn, raw, err := p.connectSoon()
+		conn, raw, addr, err := p.connectSoon()
 		if err == nil {
 			begin := time.Now()
-			err = p.pump(conn, raw, data)
+			err = p.pump(conn, raw, addr, data)
 			p.t.untrack(raw)
 			if time.Since(begin) > dialMost {
 				fails = -1 // it had worked: the first attempt after it comes at once
@@ -225,16 +229,16 @@ func (t *Transport) hears(member string) {
 func (p *pipe) isBack() bool { return time.Since(p.heard) < dialSoon }
 
 // connectSoon tries for a while, so that what is sent while a member starts is not lost.
-func (p *pipe) connectSoon() (net.Conn, net.Conn, error) {
+func (p *pipe) connectSoon() (conn, raw net.Conn, addr string, err error) {
 	begin, wait := time.Now(), dialFirst/4
 	for {
-		conn, raw, err := p.connect()
+		conn, raw, addr, err = p.connect()
 		p.mu.Lock()
 		away := p.reason != nil // it has been failing for longer
 		back := p.isBack()
 		p.mu.Unlock()
 		if err == nil || p.t.ctx.Err() != nil || !back && (away || permanent(err) || time.Since(begin) > dialSoon) {
-			return conn, raw, err
+			return conn, raw, addr, err
 		}
 		select {
 		case <-time.After(wait):
@@ -244,13 +248,28 @@ func (p *pipe) connectSoon() (net.Conn, net.Conn, error) {
 	}
 }
 
-func (p *pipe) connect() (net.Conn, net.Conn, error) {
+func (p *pipe) connect() (conn, raw net.Conn, addr string, err error) {
 	addr, ok := p.t.cfg.Resolve(p.key.member)
 	if !ok {
-		return nil, nil, fmt.Errorf("member %q: %w", p.key.member, ErrUnknownMember)
+		return nil, nil, "", fmt.Errorf("member %q: %w", p.key.member, ErrUnknownMember)
 	}
-	conn, raw, _, err := p.t.dial(p.t.ctx, addr, p.key.lane.class(), p.key.member)
-	return conn, raw, err
+	conn, raw, _, err = p.t.dial(p.t.ctx, addr, p.key.lane.class(), p.key.member)
+	return conn, raw, addr, err
+}
+
+// Readdress ends connections to addresses that are no longer those of their members: Config.Resolve gives others now. The
+// process that was there may live on, and answer pings; what is sent next goes to the new address.
+func (t *Transport) Readdress() {
+	t.mu.Lock()
+	pipes := slices.Collect(maps.Values(t.pipes))
+	t.mu.Unlock()
+	for _, p := range pipes {
+		p.mu.Lock()
+		if addr, ok := t.cfg.Resolve(p.key.member); ok && p.raw != nil && addr != p.addr {
+			p.raw.Close()
+		}
+		p.mu.Unlock()
+	}
 }
 
 // failed drops what is queued: its senders have to send again, or to give up. For a member that is just back it waits.
@@ -280,11 +299,16 @@ func (p *pipe) failed(err error, fails int) {
 }
 
 // pump writes the queue to a connection until it fails.
-func (p *pipe) pump(conn, raw net.Conn, data []byte) error {
+func (p *pipe) pump(conn, raw net.Conn, addr string, data []byte) error {
 	p.mu.Lock()
 	p.reason = nil
-	p.direct = directTo(conn)
+	p.direct, p.addr, p.raw = directTo(conn), addr, raw
+	now, ok := p.t.cfg.Resolve(p.key.member)
+	moved := ok && now != addr // meanwhile: Readdress has not seen this connection
 	p.mu.Unlock()
+	if moved {
+		raw.Close()
+	}
 	var lost error // set before dead is closed
 	dead := make(chan struct{})
 	p.t.wg.Add(1)
@@ -296,7 +320,7 @@ func (p *pipe) pump(conn, raw net.Conn, data []byte) error {
 	}()
 	defer func() {
 		p.mu.Lock()
-		p.direct, p.rest = nil, nil
+		p.direct, p.rest, p.raw = nil, nil, nil
 		p.mu.Unlock()
 		raw.Close()
 		<-dead
