@@ -2,6 +2,7 @@ package core
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"strings"
 
@@ -89,12 +90,56 @@ func (s *source) fail(why string, now Time) {
 	s.why, s.lastError, s.failedAt = why, why, now
 }
 
-// want is a newer state of a key that sources have.
+// want is a newer state of a key that sources have. The newest that was named is fetched; an older one is what counts when who
+// named that is gone: its source goes on counting, and it has said no more.
 type want struct {
-	stamp Stamp
-	from  []string
+	named []naming
 	tries int
 	lists []uint64 // serials of the sessions that are not done before it is here
+}
+
+// naming is the newest state that a source has named.
+type naming struct {
+	from  string
+	stamp Stamp
+}
+
+func (w *want) name(from string, stamp Stamp) {
+	i := slices.IndexFunc(w.named, func(n naming) bool { return n.from == from })
+	if i < 0 {
+		w.named = append(w.named, naming{from, stamp})
+	} else if w.named[i].stamp.Less(stamp) {
+		w.named[i].stamp = stamp
+	}
+}
+
+// newest gives those that named the newest state, from the one on whose turn it is.
+func (w *want) newest() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		var top Stamp
+		for _, n := range w.named {
+			if top.Less(n.stamp) {
+				top = n.stamp
+			}
+		}
+		for i := range w.named {
+			if n := w.named[(w.tries+i)%len(w.named)]; n.stamp == top && !yield(n.from) {
+				return
+			}
+		}
+	}
+}
+
+func first(ids iter.Seq[string]) string {
+	for id := range ids {
+		return id
+	}
+	return ""
+}
+
+// wants says whether a newer state than what is here was named.
+func (s *slot) wants() bool {
+	return s.want != nil && slices.ContainsFunc(s.want.named, func(n naming) bool { return s.stamp.Less(n.stamp) })
 }
 
 // loadMark takes a record of this package's own from the store.
@@ -128,7 +173,7 @@ func (c *Core) covered(f *session, s *slot) bool {
 	if !f.on || f.done {
 		return f.on
 	}
-	if s.want != nil && s.stamp.Less(s.want.stamp) {
+	if s.wants() {
 		return false
 	}
 	return c.answers(f, s) >= c.enough(f, c.place(s).s)
@@ -510,12 +555,7 @@ func (c *Core) absorb(f *session, from string, e Entry) {
 		s.want.lists = append(s.want.lists, f.serial)
 		f.wants = append(f.wants, s)
 	}
-	switch {
-	case s.want.stamp.Less(e.Meta.Stamp):
-		*s.want = want{stamp: e.Meta.Stamp, from: []string{from}, lists: s.want.lists}
-	case s.want.stamp == e.Meta.Stamp && !slices.Contains(s.want.from, from):
-		s.want.from = append(s.want.from, from)
-	}
+	s.want.name(from, e.Meta.Stamp)
 }
 
 // raiseFloor makes every key's promise here at least e.
@@ -536,7 +576,7 @@ func (c *Core) fetchWants(f *session) {
 	keep := f.wants[:0]
 	ask := map[string][]Key{}
 	for _, s := range f.wants {
-		if s.want == nil || !s.stamp.Less(s.want.stamp) {
+		if !s.wants() {
 			s.want = nil
 			c.slots.release(s)
 			continue
@@ -545,7 +585,7 @@ func (c *Core) fetchWants(f *session) {
 		if c.answers(f, s) < c.enough(f, c.place(s).s) || c.comes(f, s) {
 			continue
 		}
-		from := s.want.from[s.want.tries%len(s.want.from)]
+		from := first(s.want.newest())
 		if src := f.sources[from]; src != nil && (src.fetch == 0 || c.now-src.fetchT > pullTimeout) && c.now >= src.next && len(ask[from]) < fetchKeys {
 			s.want.tries++
 			ask[from] = append(ask[from], s.id)
@@ -594,13 +634,13 @@ func (c *Core) vanished(from string, keys, rest []Key) {
 	gone := false
 	for _, k := range keys {
 		s := c.slots.find(k)
-		if s == nil || s.want == nil || !s.stamp.Less(s.want.stamp) || slices.Contains(rest, k) {
+		if s == nil || !s.wants() || slices.Contains(rest, k) {
 			continue
 		}
 		gone = true
-		s.want.from = slices.DeleteFunc(s.want.from, func(id string) bool { return id == from })
+		s.want.named = slices.DeleteFunc(s.want.named, func(n naming) bool { return n.from == from })
 		s.one = slices.DeleteFunc(s.one, func(id string) bool { return id == from })
-		if len(s.want.from) == 0 {
+		if !s.wants() {
 			s.want = nil
 		}
 	}
@@ -635,7 +675,7 @@ func (c *Core) dropLost(f *session) {
 		if s.want == nil {
 			continue
 		}
-		for _, id := range s.want.from {
+		for id := range s.want.newest() {
 			if m, ok := c.view.v.Member(id); !ok || m.Down {
 				lost[id] = append(lost[id], s.id)
 			}

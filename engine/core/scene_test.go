@@ -310,3 +310,47 @@ func TestAnswerToTheRunBefore(t *testing.T) {
 		t.Errorf("c counts for %s with %s by what its run before was told; a and b hold %s", key, x.Copy.Stamp, at(2).Meta.Stamp)
 	}
 }
+
+// TestNewestNamedIsLost: a source names a state and is lost before it gives that. What another one has named, which is older
+// and goes on counting, has to be here before the key counts.
+func TestNewestNamedIsLost(t *testing.T) {
+	key := Key{"t", "k"}
+	e := Epoch{Version: 5, Number: 1, Member: "a"}
+	s := newScene(3, func(id string) *Saved {
+		seq := map[string]uint64{"a": 2, "b": 1}[id]
+		if seq == 0 {
+			return nil
+		}
+		return &Saved{Records: []Record{{Key: key, Meta: CopyMeta{e, Stamp{e, seq}}, Pages: []Page{{Name: "p", Stamp: Stamp{e, seq}, Sum: PageSum("p", nil)}}}}}
+	})
+	s.drop = func(m Message) bool {
+		switch b := m.Body.(type) {
+		case *Pulled:
+			for i := range b.Entries { // sources name it alone
+				b.Entries[i].Has, b.Entries[i].Pages = false, nil
+			}
+		case *Offer, *Prepare, *Accept:
+			return true
+		case *Fetch:
+			return s.now < 2000*ms
+		}
+		return false
+	}
+	r := map[string]int{"": 3}
+	first, last := s.view(1, 7, 6, Switch, "ab", "abc", "", r), s.view(2, 7, 6, Switch, "ab", "abc", "a", r)
+	counted := Time(0)
+	s.on = func(id string, x Effect) {
+		if c := s.cores["c"]; id == "c" && c.view != nil && counted == 0 {
+			if x := c.Explain(key); x.Filled {
+				counted = s.now
+				if x.Copy.Stamp.Seq != 1 {
+					t.Errorf("c counts for %s at %v with %s; b holds %s", key, s.now, x.Copy.Stamp, Stamp{e, 1})
+				}
+			}
+		}
+	}
+	s.run(4000*ms, map[Time]*View{0: first, 1000 * ms: last})
+	if counted < 2000*ms {
+		t.Errorf("c counts for %s since %v; what it has to hold comes at 2 s", key, counted)
+	}
+}

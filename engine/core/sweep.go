@@ -477,7 +477,6 @@ func (c *Core) offerAnswered(m Message, b *Offered) {
 		switch a.Code {
 		case CodeOK:
 			if s.offer.repair && s.stamp.Less(a.Stamp) { // this copy is the one that is behind
-				c.closeOffer(s)
 				c.touchOwner(s)
 				continue
 			}
@@ -492,16 +491,14 @@ func (c *Core) offerAnswered(m Message, b *Offered) {
 		case CodeNeedFull:
 			c.queueOffer(m.From, s, true)
 		case CodeRefused:
-			if s.offer.repair {
-				c.closeOffer(s)
-			}
 			c.touchOwner(s)
 		}
 	}
 }
 
 // touchOwner has the owner of a key write once under an epoch of its own: what replicas hold then is the same, whichever
-// of them was ahead and whatever was promised meanwhile.
+// of them was ahead and whatever was promised meanwhile. It may not hear of that, or know of no such duty yet: the offer stays
+// open, and each answer to it touches the owner again until the copy is another one.
 func (c *Core) touchOwner(s *slot) {
 	if o := c.place(s).owner; o != "" {
 		c.send(o, &Ask{Key: s.id, Method: TouchMethod, Deadline: c.now + 10*offerAgain})

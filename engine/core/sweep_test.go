@@ -185,3 +185,41 @@ func TestOwnerThatForgotRepairs(t *testing.T) {
 		}
 	}
 }
+
+// TestOwnerIsTouchedAgain: a repair that a replica refuses, because it has promised more, ends when the owner has written: the
+// first times that it is told so may be lost.
+func TestOwnerIsTouchedAgain(t *testing.T) {
+	r := map[string]int{"": 3}
+	key := Key{"x", "k"}
+	e, higher := Epoch{Version: 5, Number: 1, Member: "a"}, Epoch{Version: 5, Number: 2, Member: "b"}
+	s := newScene(3, func(id string) *Saved {
+		rec := Record{Key: key, Meta: CopyMeta{e, Stamp{e, 1}}, Pages: []Page{{Name: "p", Stamp: Stamp{e, 1}, Sum: PageSum("p", nil)}}}
+		if id == "c" {
+			rec.Meta, rec.Pages = CopyMeta{Promised: higher}, nil
+		}
+		return &Saved{Records: []Record{rec}}
+	})
+	touched, late := 0, 0
+	s.drop = func(m Message) bool {
+		_, ask := m.Body.(*Ask)
+		switch {
+		case ask && s.now > 6000*ms:
+			late++
+		case ask:
+			touched++
+		}
+		return ask && s.now < 3000*ms
+	}
+	first, last := s.view(1, 5, 0, Stable, "abc", "abc", "c", r), s.view(2, 5, 0, Stable, "abc", "abc", "", r)
+	last.Members[2].Marked = 2
+	s.run(15000*ms, map[Time]*View{0: first, 1000 * ms: last})
+	want := s.cores["a"].Explain(key).Copy.Stamp
+	for _, id := range s.ids {
+		if got := s.cores[id].Explain(key).Copy.Stamp; got != want || got == (Stamp{e, 1}) {
+			t.Errorf("%s holds %s of %s, a %s; the owner was told %d times", id, got, key, want, touched)
+		}
+	}
+	if late > 0 {
+		t.Errorf("the owner is told %d times more, though all hold the same", late)
+	}
+}
