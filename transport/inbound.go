@@ -2,8 +2,10 @@ package transport
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 )
 
 // Bounds of the connections that others open here. A member needs about a dozen to another one: a few for Raft, one for
@@ -75,6 +77,47 @@ func origin(a net.Addr) netip.Prefix {
 	return p
 }
 
+// strangers are the connections that have not said HELLO yet, in the order in which they came. The Transport's mutex guards
+// them.
+type strangers struct {
+	crowd
+	conns []stranger
+}
+
+type stranger struct {
+	c    net.Conn
+	from netip.Prefix
+}
+
+func (s *strangers) enter(c net.Conn, from netip.Prefix) {
+	s.crowd.enter(from)
+	s.conns = append(s.conns, stranger{c, from})
+}
+
+// leave forgets a connection, unless it has left before.
+func (s *strangers) leave(c net.Conn) {
+	i := slices.IndexFunc(s.conns, func(x stranger) bool { return x.c == c })
+	if i >= 0 {
+		s.crowd.leave(s.conns[i].from)
+		s.conns = slices.Delete(s.conns, i, i+1)
+	}
+}
+
+// giveWay ends the oldest one from where most come, if all places are taken and fewer come from there: whoever holds many
+// silent connections must not keep a member out, which says HELLO at once.
+func (s *strangers) giveWay(from netip.Prefix) {
+	if s.all < s.most {
+		return
+	}
+	for _, x := range s.conns {
+		if n := s.crowd.from[x.from]; n > s.crowd.from[from] && n == slices.Max(slices.Collect(maps.Values(s.crowd.from))) {
+			s.leave(x.c)
+			x.c.Close()
+			return
+		}
+	}
+}
+
 // letIn notes a connection that was accepted, or says why there is no room for it.
 func (t *Transport) letIn(c net.Conn) error {
 	from := origin(c.RemoteAddr())
@@ -83,13 +126,14 @@ func (t *Transport) letIn(c net.Conn) error {
 	if t.closed {
 		return ErrClosed
 	}
+	t.unknown.giveWay(from)
 	if err := t.unknown.room(from); err != nil {
 		return fmt.Errorf("before their HELLO %w", err)
 	}
 	if err := t.guests.room(from); err != nil {
 		return err
 	}
-	t.unknown.enter(from)
+	t.unknown.enter(c, from)
 	t.guests.enter(from)
 	t.conns[c] = guest{from, true}
 	t.wg.Add(1)

@@ -101,8 +101,8 @@ type Transport struct {
 	mu       sync.Mutex
 	closed   bool
 	conns    map[net.Conn]guest
-	guests   crowd // those that others opened
-	unknown  crowd // those of them that have not said HELLO yet
+	guests   crowd     // those that others opened
+	unknown  strangers // those of them that have not said HELLO yet
 	pipes    map[pipeKey]*pipe
 	controls map[string]*control
 	inbound  map[pipeKey]*inbound
@@ -136,7 +136,7 @@ func New(cfg Config) (*Transport, error) {
 		}
 	}
 	t := &Transport{cfg: cfg, log: cfg.Logger.Named("transport"), conns: map[net.Conn]guest{}, pipes: map[pipeKey]*pipe{}, controls: map[string]*control{}, inbound: map[pipeKey]*inbound{}}
-	t.guests, t.unknown = newCrowd(cmp.Or(cfg.MaxInbound, maxConns), cmp.Or(cfg.MaxInboundFrom, maxConnsFrom)), newCrowd(maxUnknown, maxUnknownFrom)
+	t.guests, t.unknown = newCrowd(cmp.Or(cfg.MaxInbound, maxConns), cmp.Or(cfg.MaxInboundFrom, maxConnsFrom)), strangers{crowd: newCrowd(maxUnknown, maxUnknownFrom)}
 	if cfg.TLS != nil {
 		t.server, t.client = cfg.TLS.server(), cfg.TLS.client()
 	}
@@ -224,14 +224,10 @@ func (t *Transport) serve(c net.Conn) {
 			t.log.Error("panic in a connection", "error", p, "stack", string(debug.Stack()))
 		}
 	}()
-	known := false
 	leave := func() {
-		if !known {
-			known = true
-			t.mu.Lock()
-			t.unknown.leave(origin(c.RemoteAddr()))
-			t.mu.Unlock()
-		}
+		t.mu.Lock()
+		t.unknown.leave(c)
+		t.mu.Unlock()
 	}
 	defer leave()
 	keep := false
