@@ -24,7 +24,8 @@
 //
 // The listener answers with the protocol it chose as lowest and highest, and with the class that was asked for. What is no
 // HELLO is answered REFUSED with code 8. At most 64 connections may be without a HELLO, 32 of them from one remote address
-// (IPv4 address or IPv6 network of 64 bits); at most 4096 may be open, 512 from one remote address. More are closed at once.
+// (IPv4 address or IPv6 network of 64 bits); at most 4096 may be open, 512 from one remote address. More are closed at once;
+// but when the 64 places are taken, one that comes from where fewer come takes that of the oldest from where most do.
 //
 // Two cluster ids that differ are refused; an empty one (not formed yet) may only open raft and control connections. Equal
 // placement versions with different ring digests are refused loudly: the two would place keys differently.
