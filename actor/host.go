@@ -240,7 +240,8 @@ func before(w *kinds.Window, e *core.Execute) *core.Executed {
 	case !found:
 		return nil
 	case !whole:
-		return failed(e, &Error{CodeFailed, fmt.Sprintf("request %q of %s took effect before; its answer was too long to be kept", e.RequestID, e.Key)})
+		// Not CodeFailed: what a failed handler has changed is undone, and this is committed.
+		return failed(e, &Error{CodeUnknown, fmt.Sprintf("request %q of %s took effect the first time; its answer was longer than the %d bytes that are kept for a repeat: read what it changed", e.RequestID, e.Key, kinds.MaxKept)})
 	}
 	return &core.Executed{Activation: e.Activation, Seq: e.Seq, Body: body}
 }

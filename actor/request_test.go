@@ -107,7 +107,7 @@ func TestWindowIsBounded(t *testing.T) {
 			t.Errorf("%d requests are kept, in %d bytes; %d pages", n, bytes, len(pages))
 		}
 		must(add.AskOnce(ctx, c, "a", "long", 65<<10))
-		if _, err := add.AskOnce(ctx, c, "a", "long", 65<<10); !errors.Is(err, chainmail.ErrFailed) || !strings.Contains(err.Error(), "too long to be kept") {
+		if _, err := add.AskOnce(ctx, c, "a", "long", 65<<10); !errors.Is(err, chainmail.ErrUnknownOutcome) || errors.Is(err, chainmail.ErrFailed) || !strings.Contains(err.Error(), "took effect the first time") || !strings.Contains(err.Error(), "65536 bytes") {
 			t.Errorf("a request whose answer was not kept gives %v", err)
 		}
 		call := must(add.Call("a", 1))

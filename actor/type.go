@@ -23,7 +23,7 @@ type Options[S any] struct {
 	Idle       time.Duration // an activation without messages for so long ends; default 5 min, negative: never
 	Mailbox    int           // messages that wait for one key; default: the member's limit
 	Pipeline   int           // messages of a key that may have run before their commit is done, 1: each waits for the one before; default 512
-	Window     int           // request ids that a key remembers; those of the last 7 s up to 256 times as many. Default 32, negative: none
+	Window     int           // request ids that a key remembers, with answers up to 64 KiB; those of the last 7 s up to 256 times as many. Default 32, negative: none
 	Codec      Codec         // of messages and pages; default MsgPack
 	// Durable says that the keys have to outlive a loss of all members: a member without a store does not start with the type.
 	Durable bool

@@ -26,8 +26,8 @@ const (
 	requestPrefix = "@req/"
 	// MaxRequestID bounds a request id, in bytes: it is part of a page's name.
 	MaxRequestID = 128
-	// maxKept bounds an answer that is kept; of a longer one is kept that it was given.
-	maxKept = 64 << 10
+	// MaxKept bounds an answer that is kept; of a longer one is kept that it was given.
+	MaxKept = 64 << 10
 	// windowSlack is how far the clocks of two owners may differ, and a message be on its way.
 	windowSlack = 2 * time.Second
 	// keepFor is how long a request is remembered although as many as the window has came after it, and keepTimes bounds
@@ -99,10 +99,10 @@ func (w *Window) Covers(now time.Time, ago time.Duration) bool {
 
 // Add gives the changes that note a request with its answer, and drop the oldest.
 func (w *Window) Add(now time.Time, state map[string]core.Page, id string, body []byte) []core.Change {
-	data := make([]byte, requestHead, requestHead+min(len(body), maxKept))
+	data := make([]byte, requestHead, requestHead+min(len(body), MaxKept))
 	binary.BigEndian.PutUint64(data, w.next)
 	binary.BigEndian.PutUint64(data[8:], uint64(now.UnixMilli()))
-	if len(body) > maxKept {
+	if len(body) > MaxKept {
 		data[requestHead-1] = 1
 	} else {
 		data = append(data, body...)

@@ -55,7 +55,7 @@ func TestWindow(t *testing.T) {
 	if fresh := NewWindow(start, nil, core.Stamp{}, 3); !fresh.Covers(start, 2*time.Second) {
 		t.Error("the window of an unused key covers nothing")
 	}
-	long := w.Add(start, state, "long", []byte(strings.Repeat("x", maxKept+1)))
+	long := w.Add(start, state, "long", []byte(strings.Repeat("x", MaxKept+1)))
 	state[long[0].Name] = core.Page{Data: long[0].Data}
 	if body, whole, found := w.Find(state, "long"); !found || whole || len(body) != 0 {
 		t.Error(len(body), whole, found)
