@@ -49,6 +49,8 @@ type HostConfig struct {
 	Plain  map[string]kinds.Handler // built-in types: pure functions
 	Asker  Asker                    // calls that actors make go there
 	Logger hclog.Logger
+
+	MaxState int64 // bytes that the state of a key may take; 0: not known
 }
 
 // plainWindow is the window of the built-in types.

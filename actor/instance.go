@@ -82,6 +82,7 @@ func (i *instance) wakeUp(ctx context.Context, t *Turn, e *core.Execute) ([]core
 		return nil, fmt.Errorf("load %s at stamp %s: %w", e.Key, e.Stamp, err)
 	}
 	i.st = st
+	st.bound(i.h.cfg.MaxState)
 	for id := range i.streams { // they are on the state as it was
 		i.dropStream(id)
 	}

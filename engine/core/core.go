@@ -46,6 +46,9 @@ type Limits struct {
 	Name      int // bytes of a key's name; default 1 KiB
 }
 
+// DefaultState is the default of Limits.State.
+const DefaultState = 4 << 20
+
 func (l Limits) withDefaults() Limits {
 	set := func(p *int, d int) {
 		if *p == 0 {
@@ -55,7 +58,7 @@ func (l Limits) withDefaults() Limits {
 	set(&l.Held, 65536)
 	set(&l.HeldBytes, 64<<20)
 	set(&l.Mailbox, 1024)
-	set(&l.State, 4<<20)
+	set(&l.State, DefaultState)
 	set(&l.Name, 1<<10)
 	return l
 }
