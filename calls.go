@@ -54,14 +54,19 @@ func (n *Node) AskActor(ctx context.Context, c actor.Call) ([]byte, error) {
 		r, err := n.ask(ctx, ec)
 		return r.Body, err
 	}
-	r, err := n.untilKnown(ctx, ec, c.Reads)
+	r, err := n.untilKnown(ctx, ec, c.Reads, c.Further)
 	return r.Body, err
 }
 
 // untilKnown repeats a call while its outcome is unknown. A read whose time ends is ErrUnavailable: it changed nothing. That
-// a later attempt was not run says nothing of the ones before: the outcome of a message stays unknown.
-func (n *Node) untilKnown(ctx context.Context, c engine.Call, reads bool) (core.Result, error) {
-	began, maybe := time.Now().Add(-c.Tried), !reads && c.Tried > 0
+// a later attempt was not run says nothing of the ones before, nor a part of a message of further ones: the outcome of the
+// message stays unknown.
+func (n *Node) untilKnown(ctx context.Context, c engine.Call, reads, further bool) (core.Result, error) {
+	began, maybe := time.Now().Add(-c.Tried), !reads && (c.Tried > 0 || further)
+	why := "repeated: "
+	if further {
+		why = "parts before this one were taken: "
+	}
 	for {
 		r, err := n.ask(ctx, c)
 		if err == nil {
@@ -71,7 +76,7 @@ func (n *Node) untilKnown(ctx context.Context, c engine.Call, reads bool) (core.
 		errors.As(err, &call)
 		if call == nil || call.Class != ErrUnknownOutcome || call.AppCode == actor.CodeUnknown {
 			if maybe && (call == nil || call.AppCode == 0) { // it was not run
-				err = &CallError{Class: ErrUnknownOutcome, Type: c.Key.Type, Key: c.Key.Name, Method: c.Method, Version: r.Version, Text: "repeated: " + err.Error()}
+				err = &CallError{Class: ErrUnknownOutcome, Type: c.Key.Type, Key: c.Key.Name, Method: c.Method, Version: r.Version, Text: why + err.Error()}
 			}
 			return r, err
 		}
@@ -157,7 +162,7 @@ func (n *Node) repeat(ctx context.Context, reads bool, typ, key, method string, 
 	if !reads && c.RequestID == "" {
 		c.RequestID = newRequestID()
 	}
-	return answerOf(n.untilKnown(ctx, c, reads))
+	return answerOf(n.untilKnown(ctx, c, reads, false))
 }
 
 func (n *Node) call(ctx context.Context, typ, key, method string, body []byte, opts []CallOption) (engine.Call, error) {

@@ -28,6 +28,7 @@ type Call struct {
 	Once              bool          // a request id is made up and the message repeated under it while the outcome is unknown
 	Reads             bool          // the handler changes nothing: it may be run again
 	Local             bool          // of a read: the owner alone may answer
+	Further           bool          // a part of a stream of which others were taken: that it was not run is not that nothing was
 }
 
 // Asker is where calls come from: a *chainmail.Node.

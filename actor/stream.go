@@ -387,13 +387,14 @@ func broken(in *chunk) error {
 
 // Send sends the elements of a stream, as fast as the actor takes them, and gives its answer: also if it wanted no more
 // before the end. An error in the stream is given to the handler and ends it. The error is ErrStreamGone if the key moved
-// meanwhile: what was committed until then stays.
+// meanwhile, and one of unknown outcome if the sending broke off after elements that were taken: what was committed until
+// then stays.
 func (s *Sink[T, Resp]) Send(ctx context.Context, a Asker, key string, in iter.Seq2[T, error]) (resp Resp, err error) {
 	c := chunk{ID: newID(), Seq: 1, Name: s.name}
 	size := 0
 	var last chunk
 	send := func() bool {
-		last, err = askChunk(ctx, a, Call{Type: s.d.name, Key: key, Method: pushMethod, Body: pack(&c), Once: true})
+		last, err = askChunk(ctx, a, Call{Type: s.d.name, Key: key, Method: pushMethod, Body: pack(&c), Once: true, Further: c.Seq > 1})
 		c, size = chunk{ID: c.ID, Seq: c.Seq + 1}, 0
 		return err == nil && !last.End
 	}
