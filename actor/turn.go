@@ -48,7 +48,8 @@ func (t *Turn) Key() string { return t.i.key.Name }
 // Member is described at Type.
 func (t *Turn) Member() string { return t.i.h.cfg.Member }
 
-// Delete removes the key's state when the handler succeeds, and its timers and reminders: it is as if it had never been used.
+// Delete removes the key's state when the handler succeeds, its timers and reminders, and the requests that it
+// remembers (see AskOnce): it is as if it had never been used.
 func (t *Turn) Delete() { t.gone = true }
 
 // Stop ends the activation when the handler succeeds and what it changed is committed; the next message starts another one.
