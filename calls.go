@@ -1,6 +1,7 @@
 package chainmail
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -40,9 +41,6 @@ func Repeated(since time.Duration) CallOption { return func(c *engine.Call) { c.
 func (n *Node) AskActor(ctx context.Context, c actor.Call) ([]byte, error) {
 	k := core.Key{Type: c.Type, Name: c.Key}
 	path, err := actor.Path(ctx, k)
-	if err == nil && len(c.RequestID) > kinds.MaxRequestID {
-		err = fmt.Errorf("a request id of %d bytes; at most %d are allowed", len(c.RequestID), kinds.MaxRequestID)
-	}
 	if err != nil {
 		return nil, &CallError{Class: ErrRejected, Type: c.Type, Key: c.Key, Method: c.Method, Text: err.Error()}
 	}
@@ -98,7 +96,11 @@ func (n *Node) untilKnown(ctx context.Context, c engine.Call, reads, further boo
 
 // TellActor gives a message to its actor and does not wait. It is delivered at most once.
 func (n *Node) TellActor(ctx context.Context, c actor.Call) error {
-	err := n.engine.Tell(ctx, engine.Call{Key: core.Key{Type: c.Type, Name: c.Key}, Method: c.Method, Body: c.Body, RequestID: c.RequestID})
+	ec := engine.Call{Key: core.Key{Type: c.Type, Name: c.Key}, Method: c.Method, Body: c.Body, RequestID: c.RequestID}
+	if err := n.refused(ec); err != nil {
+		return err
+	}
+	err := n.engine.Tell(ctx, ec)
 	switch {
 	case errors.Is(err, engine.ErrFull):
 		return &CallError{Class: ErrOverloaded, Type: c.Type, Key: c.Key, Method: c.Method, Text: err.Error()}
@@ -114,13 +116,36 @@ func newRequestID() string {
 	return string(b[:])
 }
 
+// refused says why a message is not sent, nil if nothing speaks against it: the same on every member, so that it is not
+// found out on the way.
+func (n *Node) refused(c engine.Call) error {
+	bad := func(format string, args ...any) error {
+		return &CallError{Class: ErrRejected, Type: c.Key.Type, Key: c.Key.Name, Method: c.Method, Text: fmt.Sprintf(format, args...)}
+	}
+	most := MaxMessage
+	if !strings.HasPrefix(c.Method, "@") { // the parts of a stream have bounds of their own
+		most = min(most, cmp.Or(n.cfg.Limits.State, core.DefaultState))
+	}
+	size := len(c.Body) + len(c.Method) + len(c.Key.Type)
+	to := core.PinnedTo(c.Key)
+	switch {
+	case size > most:
+		return bad("a message of %d bytes; at most %d are allowed", size, most)
+	case len(c.RequestID) > kinds.MaxRequestID:
+		return bad("a request id of %d bytes; at most %d are allowed", len(c.RequestID), kinds.MaxRequestID)
+	case n.pinnedType(c.Key.Type) && (to == "" || to == c.Key.Name):
+		return bad("keys of a pinned type are written key@member")
+	}
+	return nil
+}
+
 // ask makes one call.
 func (n *Node) ask(ctx context.Context, c engine.Call) (core.Result, error) {
 	if err := ctx.Err(); err != nil { // an actor here would answer all the same
 		return core.Result{}, &CallError{Class: ErrUnavailable, Type: c.Key.Type, Key: c.Key.Name, Method: c.Method, Text: "not sent: " + err.Error()}
 	}
-	if to := core.PinnedTo(c.Key); n.pinnedType(c.Key.Type) && (to == "" || to == c.Key.Name) {
-		return core.Result{}, &CallError{Class: ErrRejected, Type: c.Key.Type, Key: c.Key.Name, Method: c.Method, Text: "keys of a pinned type are written key@member"}
+	if err := n.refused(c); err != nil {
+		return core.Result{}, err
 	}
 	if err := n.typeReady(ctx, c.Key.Type); err != nil {
 		return core.Result{}, &CallError{Class: ErrUnavailable, Type: c.Key.Type, Key: c.Key.Name, Method: c.Method, Text: err.Error()}
@@ -173,11 +198,8 @@ func (n *Node) call(ctx context.Context, typ, key, method string, body []byte, o
 	bad := func(format string, args ...any) (engine.Call, error) {
 		return c, &CallError{Class: ErrRejected, Type: typ, Key: key, Method: method, Text: fmt.Sprintf(format, args...)}
 	}
-	switch {
-	case strings.HasPrefix(method, "@"):
+	if strings.HasPrefix(method, "@") {
 		return bad("methods that begin with @ are the engine's own")
-	case len(c.RequestID) > kinds.MaxRequestID:
-		return bad("a request id of %d bytes; at most %d are allowed", len(c.RequestID), kinds.MaxRequestID)
 	}
 	var err error
 	if c.Path, err = actor.Path(ctx, c.Key); err != nil {

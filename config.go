@@ -19,6 +19,7 @@ import (
 	"chainmail/actor"
 	"chainmail/coordinator/membership"
 	"chainmail/ring"
+	"chainmail/transport"
 )
 
 // Config is what a Node is made with. The zero value of a field takes the default named there.
@@ -97,8 +98,12 @@ type Limits struct {
 	Held      int // messages that wait for their key; default 65536
 	HeldBytes int // default 64 MiB
 	Mailbox   int // for one key; default 1024
-	State     int // bytes of one key; default 4 MiB
+	State     int // bytes of one key, and of a message; default 4 MiB. A message, and an answer, has MaxMessage bytes at most
 }
+
+// MaxMessage bounds the bytes of a message and of an answer, whatever Limits.State is: they travel in one frame each, which
+// holds the key, the method and who waits for the answer too. It holds on the member that has the key likewise.
+const MaxMessage = transport.MaxPayload - 64<<10
 
 // TLS names the files of a member's certificate. All empty: plain TCP.
 type TLS struct {

@@ -60,7 +60,9 @@ func (h *Host) Answer(k core.Key, method string, path []core.Key, body []byte) (
 	}
 	defer i.mu.Unlock()
 	return answer, i.here(method, func() (err error) {
-		answer, err = m.call(&hereCtx{i.ctx, Turn{i: i, path: path}}, i.st.ptr.Interface(), body)
+		if answer, err = m.call(&hereCtx{i.ctx, Turn{i: i, path: path}}, i.st.ptr.Interface(), body); err == nil {
+			err = h.fits(k, method, answer)
+		}
 		return err
 	})
 }

@@ -50,7 +50,8 @@ type HostConfig struct {
 	Asker  Asker                    // calls that actors make go there
 	Logger hclog.Logger
 
-	MaxState int64 // bytes that the state of a key may take; 0: not known
+	MaxState  int64 // bytes that the state of a key may take; 0: not known
+	MaxAnswer int   // bytes that an answer may have; 0: not known
 }
 
 // plainWindow is the window of the built-in types.
@@ -215,6 +216,15 @@ func (h *Host) runPlain(e *core.Execute) (x *core.Executed) {
 		h.mu.Unlock()
 	}
 	return &core.Executed{Activation: e.Activation, Seq: e.Seq, Body: body, Changes: noted(w, e, body, changes)}
+}
+
+// fits refuses an answer that could not be sent, before anything is committed: also to a caller on this member, since
+// callers need not know where the key is.
+func (h *Host) fits(k core.Key, method string, body []byte) error {
+	if most := h.cfg.MaxAnswer; most > 0 && len(body) > most {
+		return &Error{CodeFailed, fmt.Sprintf("the answer of %s of %s has %d bytes; at most %d are allowed: give it in parts, or as a Stream", method, k, len(body), most)}
+	}
+	return nil
 }
 
 // repeated gives the outcome of a built-in type's message that was run before; else the window to note it in, if any.

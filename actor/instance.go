@@ -132,11 +132,17 @@ func (i *instance) message(ctx context.Context, t *Turn, e *core.Execute) *core.
 	var body []byte
 	var changes []core.Change
 	var err error
+	answer := func() (err error) {
+		if body, err = i.call(ctx, t, e); err == nil {
+			err = i.h.fits(i.key, e.Method, body)
+		}
+		return err
+	}
 	if reads {
-		err = i.query(e.Method, func() (err error) { body, err = i.call(ctx, t, e); return err })
+		err = i.query(e.Method, answer)
 	} else {
 		err = i.protected(e.Method, func() (err error) {
-			if body, err = i.call(ctx, t, e); err == nil {
+			if err = answer(); err == nil {
 				changes, err = i.st.take()
 			}
 			return err

@@ -276,7 +276,10 @@ func (i *instance) streamRead(id string, s *stream) ([]byte, error) {
 	if i.streams[id] != nil {
 		s.seq++
 	}
-	err := i.keepStream(id, s)
+	err := i.h.fits(i.key, "a stream", s.last)
+	if err == nil {
+		err = i.keepStream(id, s)
+	}
 	goesOn = err == nil
 	return s.last, err
 }
