@@ -56,7 +56,7 @@ func (i *instance) run(e *core.Execute) *core.Executed {
 	ctx := &turnCtx{Context: i.ctx, turn: t, deadline: time.Now().Add(time.Duration(e.Deadline - e.Now))}
 	i.turn = t
 	i.running.Store(ctx)
-	defer func() { i.turn = nil; i.running.Store(nil); ctx.end() }()
+	defer func() { i.turn = nil; i.running.Store(nil); ctx.end(); t.end() }()
 	if e.First {
 		i.st = nil
 	}
@@ -139,7 +139,7 @@ func (i *instance) message(ctx context.Context, t *Turn, e *core.Execute) *core.
 		return err
 	}
 	if reads {
-		err = i.query(e.Method, answer)
+		err = i.query(t, e.Method, answer)
 	} else {
 		err = i.protected(e.Method, func() (err error) {
 			if err = answer(); err == nil {
@@ -162,10 +162,14 @@ func (i *instance) message(ctx context.Context, t *Turn, e *core.Execute) *core.
 }
 
 // query runs a handler that must change nothing.
-func (i *instance) query(method string, f func() error) error {
+func (i *instance) query(t *Turn, method string, f func() error) error {
+	t.query(true)
 	i.st.freeze(true)
 	err := i.protected(method, f)
 	i.st.freeze(false)
+	if asked := t.query(false); err == nil {
+		err = asked
+	}
 	if name := i.st.spoiled(); err == nil && name != "" {
 		err = &Error{CodeFailed, fmt.Sprintf("query %s of type %s changes %s; make it a Handle", method, i.d.name, name)}
 	}
