@@ -94,16 +94,27 @@ func (n *Node) untilKnown(ctx context.Context, c engine.Call, reads, further boo
 	}
 }
 
-// TellActor gives a message to its actor and does not wait. It is delivered at most once.
+// TellActor gives a message to its actor and does not wait. It is delivered at most once. The error is a *CallError, or
+// ErrClosed: that it was not sent.
 func (n *Node) TellActor(ctx context.Context, c actor.Call) error {
 	ec := engine.Call{Key: core.Key{Type: c.Type, Name: c.Key}, Method: c.Method, Body: c.Body, RequestID: c.RequestID}
 	if err := n.refused(ec); err != nil {
 		return err
 	}
+	switch declared, err := n.typeDeclared(c.Type); {
+	case ctx.Err() != nil:
+		return n.notSent(ErrUnavailable, ec, "not sent: %v", ctx.Err())
+	case !n.host.Knows(c.Type): // no answer would say so
+		return n.notSent(ErrRejected, ec, "actor type %q is not known on member %s; register it there", c.Type, n.id)
+	case err != nil:
+		return n.notSent(ErrUnavailable, ec, "%v", err)
+	case !declared:
+		return n.notSent(ErrUnavailable, ec, "not sent: the replica count of type %s is not in the placement yet", c.Type)
+	}
 	err := n.engine.Tell(ctx, ec)
 	switch {
 	case errors.Is(err, engine.ErrFull):
-		return &CallError{Class: ErrOverloaded, Type: c.Type, Key: c.Key, Method: c.Method, Text: err.Error()}
+		return n.notSent(ErrOverloaded, ec, "%v", err)
 	case err != nil:
 		return ErrClosed
 	}
@@ -116,19 +127,23 @@ func newRequestID() string {
 	return string(b[:])
 }
 
+func (n *Node) notSent(class error, c engine.Call, format string, args ...any) error {
+	return &CallError{Class: class, Type: c.Key.Type, Key: c.Key.Name, Method: c.Method, Version: n.coord.Placement().Version, Text: fmt.Sprintf(format, args...)}
+}
+
 // refused says why a message is not sent, nil if nothing speaks against it: the same on every member, so that it is not
 // found out on the way.
 func (n *Node) refused(c engine.Call) error {
-	bad := func(format string, args ...any) error {
-		return &CallError{Class: ErrRejected, Type: c.Key.Type, Key: c.Key.Name, Method: c.Method, Text: fmt.Sprintf(format, args...)}
-	}
+	bad := func(format string, args ...any) error { return n.notSent(ErrRejected, c, format, args...) }
 	most := MaxMessage
 	if !strings.HasPrefix(c.Method, "@") { // the parts of a stream have bounds of their own
 		most = min(most, cmp.Or(n.cfg.Limits.State, core.DefaultState))
 	}
 	size := len(c.Body) + len(c.Method) + len(c.Key.Type)
 	to := core.PinnedTo(c.Key)
-	switch {
+	switch name := len(c.Key.Name); {
+	case name == 0 || name > core.DefaultName:
+		return bad("key of type %q has %d bytes; 1 to %d are allowed", c.Key.Type, name, core.DefaultName)
 	case size > most:
 		return bad("a message of %d bytes; at most %d are allowed", size, most)
 	case len(c.RequestID) > kinds.MaxRequestID:
@@ -142,13 +157,13 @@ func (n *Node) refused(c engine.Call) error {
 // ask makes one call.
 func (n *Node) ask(ctx context.Context, c engine.Call) (core.Result, error) {
 	if err := ctx.Err(); err != nil { // an actor here would answer all the same
-		return core.Result{}, &CallError{Class: ErrUnavailable, Type: c.Key.Type, Key: c.Key.Name, Method: c.Method, Text: "not sent: " + err.Error()}
+		return core.Result{}, n.notSent(ErrUnavailable, c, "not sent: %v", err)
 	}
 	if err := n.refused(c); err != nil {
 		return core.Result{}, err
 	}
 	if err := n.typeReady(ctx, c.Key.Type); err != nil {
-		return core.Result{}, &CallError{Class: ErrUnavailable, Type: c.Key.Type, Key: c.Key.Name, Method: c.Method, Text: err.Error()}
+		return core.Result{}, n.notSent(ErrUnavailable, c, "%v", err)
 	}
 	r, err := n.engine.Ask(ctx, c)
 	if err != nil {

@@ -88,3 +88,34 @@ func TestRepeatAfterDelete(t *testing.T) {
 		}
 	}
 }
+
+// What can be seen to be wrong with a message is told at once also where nobody waits for an answer.
+func TestTellSaysWhatIsWrong(t *testing.T) {
+	type doc struct{ N int }
+	typ, other := actor.NewType("doc", actor.Options[doc]{}), actor.NewType("other", actor.Options[doc]{})
+	f := func(ctx context.Context, d *doc, n int) (int, error) { d.N += n; return d.N, nil }
+	add, alien := actor.Handle(typ, "add", f), actor.Handle(other, "add", f)
+	ctx, n := devNode(t, typ)
+	over, done := context.WithCancel(ctx)
+	done()
+	for what, x := range map[string]struct {
+		got, class error
+		words      string
+	}{
+		"no key":                 {add.Tell(ctx, n, "", 1), chainmail.ErrRejected, "0 bytes"},
+		"a long key":             {add.Tell(ctx, n, strings.Repeat("k", 1025), 1), chainmail.ErrRejected, "1025 bytes; 1 to 1024"},
+		"an unknown type":        {alien.Tell(ctx, n, "k", 1), chainmail.ErrRejected, `"other" is not known`},
+		"a context that is over": {add.Tell(over, n, "k", 1), chainmail.ErrUnavailable, "context canceled"},
+		"nothing":                {add.Tell(ctx, n, "k", 1), nil, ""},
+	} {
+		if !errors.Is(x.got, x.class) || x.class != nil && !strings.Contains(x.got.Error(), x.words) {
+			t.Errorf("%s: %v", what, x.got)
+		}
+	}
+	if _, err := add.Ask(ctx, n, strings.Repeat("k", 1025), 1); !errors.Is(err, chainmail.ErrRejected) || !strings.Contains(err.Error(), "1025 bytes; 1 to 1024") {
+		t.Errorf("a question to a long key gives %v", err)
+	}
+	if sum, err := add.Ask(ctx, n, "k", 1); sum != 2 || err != nil {
+		t.Errorf("the sum is %d, %v", sum, err)
+	}
+}

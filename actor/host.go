@@ -77,6 +77,9 @@ func NewHost(cfg HostConfig) (*Host, error) {
 	return h, nil
 }
 
+// Knows says whether a type is known here.
+func (h *Host) Knows(typ string) bool { return h.types[typ] != nil || h.cfg.Plain[typ] != nil }
+
 // Run runs one message.
 func (h *Host) Run(e *core.Execute, done func(*core.Executed)) *core.Executed {
 	d := h.types[e.Key.Type]

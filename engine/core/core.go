@@ -46,8 +46,11 @@ type Limits struct {
 	Name      int // bytes of a key's name; default 1 KiB
 }
 
-// DefaultState is the default of Limits.State.
-const DefaultState = 4 << 20
+// DefaultState and DefaultName are the defaults of Limits.State and Limits.Name.
+const (
+	DefaultState = 4 << 20
+	DefaultName  = 1 << 10
+)
 
 func (l Limits) withDefaults() Limits {
 	set := func(p *int, d int) {
@@ -59,7 +62,7 @@ func (l Limits) withDefaults() Limits {
 	set(&l.HeldBytes, 64<<20)
 	set(&l.Mailbox, 1024)
 	set(&l.State, DefaultState)
-	set(&l.Name, 1<<10)
+	set(&l.Name, DefaultName)
 	return l
 }
 
