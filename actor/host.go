@@ -248,13 +248,15 @@ func (h *Host) repeated(e *core.Execute) (*kinds.Window, *core.Executed) {
 // before gives the outcome of a message that was run before, nil if it was not. One that may have been run, and was
 // dropped from the window since, is not run again.
 func before(w *kinds.Window, e *core.Execute) *core.Executed {
-	body, whole, found := w.Find(e.State, e.RequestID)
+	body, found := w.FindOf(e.State, e.RequestID, e.Method)
 	switch {
-	case !found && e.Tried > 0 && !w.Covers(time.Now(), e.Tried):
+	case found == kinds.Missing && e.Tried > 0 && !w.Covers(time.Now(), e.Tried):
 		return failed(e, &Error{CodeUnknown, fmt.Sprintf("request %q of %s was first made %s ago; whether it took effect then is not known any more: the window of requests is too small", e.RequestID, e.Key, e.Tried)})
-	case !found:
+	case found == kinds.Missing:
 		return nil
-	case !whole:
+	case found == kinds.Another:
+		return failed(e, &Error{CodeReused, fmt.Sprintf("request %q of %s is not run: a message for another method than %s was, under that id; use an id of its own for each message", e.RequestID, e.Key, e.Method)})
+	case found == kinds.TooLong:
 		// Not CodeFailed: what a failed handler has changed is undone, and this is committed.
 		return failed(e, &Error{CodeUnknown, fmt.Sprintf("request %q of %s took effect the first time; its answer was longer than the %d bytes that are kept for a repeat: read what it changed", e.RequestID, e.Key, kinds.MaxKept)})
 	}
@@ -267,7 +269,7 @@ func noted(w *kinds.Window, e *core.Execute, body []byte, changes []core.Change)
 	if w == nil || len(changes) == 0 || deletes(changes) {
 		return changes
 	}
-	return append(changes, w.Add(time.Now(), e.State, e.RequestID, body)...)
+	return append(changes, w.AddOf(time.Now(), e.State, e.RequestID, e.Method, body)...)
 }
 
 func deletes(changes []core.Change) bool {

@@ -146,7 +146,8 @@ func (m *Method[Req, Resp]) Ask(ctx context.Context, a Asker, key string, req Re
 
 // AskOnce is Ask under a request id of the caller's own, of at most 128 bytes: who asks again with the same id, from any
 // member and after any failure of its own, gets the first answer, as long as the key remembers it (see Options.Window). An answer above 64 KiB is not kept: who asks
-// again gets chainmail.ErrUnknownOutcome, whose text says that the message took effect.
+// again gets chainmail.ErrUnknownOutcome, whose text says that the message took effect. An id that was used for another
+// method of the key is chainmail.ErrRejected.
 // A key that is deleted remembers nothing any more, so the same id is run again after that. To be told ErrUnknownOutcome
 // instead, send m.Call with Call.Tried: how long ago the message was first sent. Repeats that Ask makes by itself do so.
 func (m *Method[Req, Resp]) AskOnce(ctx context.Context, a Asker, key, id string, req Req) (Resp, error) {
@@ -223,6 +224,7 @@ const (
 	CodeBadBody                      // the message cannot be decoded
 	CodeUnknown                      // a repeated request that may have been run is not in the window any more
 	CodeGone                         // the stream is not here any more
+	CodeReused                       // the request's id is that of a message for another method
 	firstCode    uint16 = 1000
 )
 

@@ -125,3 +125,28 @@ func TestWindowIsBounded(t *testing.T) {
 		}
 	})
 }
+
+// A request id belongs to the method that it was used for first: another one is not run, and is not given its answer.
+func TestRequestIDOfAnotherMethod(t *testing.T) {
+	typ := actor.NewType("adder", actor.Options[steps]{})
+	add := actor.Handle(typ, "add", func(_ context.Context, s *steps, n int) (int, error) { s.N += n; return s.N, nil })
+	sub := actor.Handle(typ, "sub", func(_ context.Context, s *steps, n int) (int, error) { s.N -= n; return s.N, nil })
+	bubble(t, 2, []actor.Registered{typ}, func(t *testing.T, c *chainmailtest.Cluster) {
+		ctx := within(t, time.Minute)
+		must(add.AskOnce(ctx, c, "a", "id", 5))
+		for range 2 {
+			if n, err := sub.AskOnce(ctx, c, "a", "id", 3); !errors.Is(err, chainmail.ErrRejected) || !strings.Contains(err.Error(), "another method") {
+				t.Errorf("the id of another method gives %d, %v", n, err)
+			}
+			if n := must(add.AskOnce(ctx, c, "a", "id", 5)); n != 5 {
+				t.Errorf("the first answer was 5, not %d", n)
+			}
+		}
+		if _, err := c.Any().KV().Put(ctx, "a", []byte("x"), chainmail.RequestID("id")); err != nil {
+			t.Error(err)
+		}
+		if gone, err := c.Any().KV().Delete(ctx, "a", chainmail.RequestID("id")); gone || !errors.Is(err, chainmail.ErrRejected) {
+			t.Errorf("kv: the id of another method gives %t, %v", gone, err)
+		}
+	})
+}
