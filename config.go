@@ -187,6 +187,8 @@ func (c *Config) Check() error {
 		return bad("weight is %d; 1 to %d are allowed", c.Weight, ring.MaxWeight)
 	case c.Replicas < 0 || c.Replicas > ring.MaxReplicas:
 		return bad("replicas is %d; 1 to %d are allowed", c.Replicas, ring.MaxReplicas)
+	case min(c.Limits.Held, c.Limits.HeldBytes, c.Limits.Mailbox, c.Limits.State) < 0:
+		return bad("limits are held %d, held bytes %d, mailbox %d, state %d: none is below 0", c.Limits.Held, c.Limits.HeldBytes, c.Limits.Mailbox, c.Limits.State)
 	case c.Membership.RemoveDownAfter > 0 && c.Membership.RemoveDownAfter < c.Membership.DownAfter:
 		return bad("remove_down_after %s is below down_after %s", c.Membership.RemoveDownAfter, c.Membership.DownAfter)
 	}
