@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,7 +36,7 @@ type Config struct {
 	Dev         bool   // one member that forms its own cluster, in memory, on a free port
 
 	BootstrapExpect int      // form the cluster when so many members see each other; odd
-	RetryJoin       []string // transport addresses to find the cluster at
+	RetryJoin       []string // transport addresses, host:port, to find the cluster at
 	RetryInterval   time.Duration
 	NonVoter        bool
 
@@ -191,6 +192,12 @@ func (c *Config) Check() error {
 		return bad("limits are held %d, held bytes %d, mailbox %d, state %d: none is below 0", c.Limits.Held, c.Limits.HeldBytes, c.Limits.Mailbox, c.Limits.State)
 	case c.Membership.RemoveDownAfter > 0 && c.Membership.RemoveDownAfter < c.Membership.DownAfter:
 		return bad("remove_down_after %s is below down_after %s", c.Membership.RemoveDownAfter, c.Membership.DownAfter)
+	}
+	for _, a := range c.RetryJoin {
+		host, port, err := net.SplitHostPort(a)
+		if n, e := strconv.ParseUint(port, 10, 16); err != nil || e != nil || host == "" || n == 0 {
+			return bad("retry_join has %q; write host:port", a)
+		}
 	}
 	for _, t := range c.Types {
 		if err := actor.Check(t); err != nil {
