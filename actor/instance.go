@@ -157,7 +157,7 @@ func (i *instance) message(ctx context.Context, t *Turn, e *core.Execute) *core.
 	}
 	x.Changes = append(changes, i.apply(t)...)
 	x.Changes = noted(w, e, body, x.Changes)
-	x.Stop = t.stop
+	x.Stop, x.Reason = t.stop, t.reason
 	return x
 }
 
@@ -230,7 +230,9 @@ func (i *instance) failure(t *Turn, e *core.Execute, reads bool, err error) *cor
 			return x
 		}
 	}
-	x.Stop = i.d.failure == Stop
+	if i.d.failure == Stop {
+		x.Stop, x.Reason = true, stopped
+	}
 	if i.d.failure == Reset || i.protected("undo", func() error { return i.st.undo() }) != nil {
 		i.st = nil // load it anew, and say then what is wrong with it
 	}

@@ -22,6 +22,7 @@ type Turn struct {
 	over   bool       // the handler has returned: it is too late to ask
 	misuse error      // what a query has asked for all the same
 	stop   bool
+	reason string // of stop
 	gone   bool
 	later  []func() []core.Change // what a handler asked for, done if it succeeds
 }
@@ -58,9 +59,12 @@ func (t *Turn) Member() string { return t.i.h.cfg.Member }
 // remembers (see AskOnce): it is as if it had never been used. A query that asks for it fails.
 func (t *Turn) Delete() { t.must("Delete", func() { t.gone = true }) }
 
+// stopped is the reason of an end that a handler has asked for.
+const stopped = "stopped"
+
 // Stop ends the activation when the handler succeeds and what it changed is committed; the next message starts another one.
 // A body that runs is not started again until then. A query that asks for it fails.
-func (t *Turn) Stop() { t.must("Stop", func() { t.stop = true }) }
+func (t *Turn) Stop() { t.must("Stop", func() { t.stop, t.reason = true, stopped }) }
 
 // ask notes what a handler asks for, if it is one that may and has not returned.
 func (t *Turn) ask(what string, f func()) error {

@@ -39,8 +39,8 @@ type Options[S any] struct {
 	// it returns an error, the message fails with it and the next one tries again. It is called again whenever the state is
 	// built anew: with Reset, after Delete, and when a change was refused because it was too big.
 	OnActivate func(ctx context.Context, state *S) error
-	// OnDeactivate is called when an activation has ended: moved, fenced (another member took over), idle, closing. What it
-	// changes is not kept.
+	// OnDeactivate is called when an activation has ended: moved, fenced (another member took over), idle, stopped (by
+	// Turn.Stop or OnFailure), closing. What it changes is not kept.
 	OnDeactivate func(ctx context.Context, state *S, reason string)
 	// Run is work of the actor's own, beside its messages, from activation until it returns or ctx ends: because the
 	// activation did, or the time that its member had to leave. While it has not returned nil the key is marked as active: it
