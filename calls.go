@@ -42,9 +42,9 @@ func (n *Node) AskActor(ctx context.Context, c actor.Call) ([]byte, error) {
 	k := core.Key{Type: c.Type, Name: c.Key}
 	path, err := actor.Path(ctx, k)
 	if err != nil {
-		return nil, &CallError{Class: ErrRejected, Type: c.Type, Key: c.Key, Method: c.Method, Text: err.Error()}
+		return nil, &CallError{Class: ErrRejected, Type: c.Type, Key: c.Key, Method: cmp.Or(c.Shown, c.Method), Text: err.Error()}
 	}
-	ec := engine.Call{Key: k, Method: c.Method, Body: c.Body, RequestID: c.RequestID, Tried: c.Tried, Path: path, ReadLocal: c.Local}
+	ec := engine.Call{Key: k, Method: c.Method, Shown: c.Shown, Body: c.Body, RequestID: c.RequestID, Tried: c.Tried, Path: path, ReadLocal: c.Local}
 	if c.Once && ec.RequestID == "" {
 		ec.RequestID = newRequestID()
 	}
@@ -74,7 +74,7 @@ func (n *Node) untilKnown(ctx context.Context, c engine.Call, reads, further boo
 		errors.As(err, &call)
 		if call == nil || call.Class != ErrUnknownOutcome || call.AppCode == actor.CodeUnknown {
 			if maybe && (call == nil || call.AppCode == 0) { // it was not run
-				err = &CallError{Class: ErrUnknownOutcome, Type: c.Key.Type, Key: c.Key.Name, Method: c.Method, Version: r.Version, Text: why + err.Error()}
+				err = &CallError{Class: ErrUnknownOutcome, Type: c.Key.Type, Key: c.Key.Name, Method: cmp.Or(c.Shown, c.Method), Version: r.Version, Text: why + err.Error()}
 			}
 			return r, err
 		}
@@ -97,7 +97,7 @@ func (n *Node) untilKnown(ctx context.Context, c engine.Call, reads, further boo
 // TellActor gives a message to its actor and does not wait. It is delivered at most once. The error is a *CallError, or
 // ErrClosed: that it was not sent.
 func (n *Node) TellActor(ctx context.Context, c actor.Call) error {
-	ec := engine.Call{Key: core.Key{Type: c.Type, Name: c.Key}, Method: c.Method, Body: c.Body, RequestID: c.RequestID}
+	ec := engine.Call{Key: core.Key{Type: c.Type, Name: c.Key}, Method: c.Method, Shown: c.Shown, Body: c.Body, RequestID: c.RequestID}
 	if err := n.refused(ec); err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func newRequestID() string {
 }
 
 func (n *Node) notSent(class error, c engine.Call, format string, args ...any) error {
-	return &CallError{Class: class, Type: c.Key.Type, Key: c.Key.Name, Method: c.Method, Version: n.coord.Placement().Version, Text: fmt.Sprintf(format, args...)}
+	return &CallError{Class: class, Type: c.Key.Type, Key: c.Key.Name, Method: cmp.Or(c.Shown, c.Method), Version: n.coord.Placement().Version, Text: fmt.Sprintf(format, args...)}
 }
 
 // refused says why a message is not sent, nil if nothing speaks against it: the same on every member, so that it is not
@@ -169,7 +169,7 @@ func (n *Node) ask(ctx context.Context, c engine.Call) (core.Result, error) {
 	if err != nil {
 		return r, ErrClosed
 	}
-	return r, callError(c.Key, c.Method, r)
+	return r, callError(c.Key, cmp.Or(c.Shown, c.Method), r)
 }
 
 // Ask gives a message to the actor of a type and key, wherever it is, and waits for its answer: at most until ctx ends, or

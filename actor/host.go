@@ -106,8 +106,8 @@ func (i *instance) runApart(e *core.Execute, done func(*core.Executed)) {
 		if x == nil {
 			i.mu.Lock()
 			i.st = nil // what the handler has changed is undone
+			x = failed(e, &Error{CodePanic, fmt.Sprintf("%s of %s ended its goroutine", i.shown(e.Method), e.Key)})
 			i.mu.Unlock()
-			x = failed(e, &Error{CodePanic, fmt.Sprintf("%s of %s ended its goroutine", e.Method, e.Key)})
 		}
 		done(x)
 	}()
@@ -299,7 +299,7 @@ func failed(e *core.Execute, err error) *core.Executed {
 }
 
 // protect turns a panic into an error.
-func (h *Host) protect(key core.Key, what string, err *error) {
+func (i *instance) protect(what string, err *error) {
 	p := recover()
 	if p == nil {
 		return
@@ -308,6 +308,6 @@ func (h *Host) protect(key core.Key, what string, err *error) {
 		*err = own
 		return
 	}
-	h.cfg.Logger.Error("handler panicked", "member", h.cfg.Member, "key", key.String(), "error", p, "stack", string(debug.Stack()))
-	*err = &Error{CodePanic, fmt.Sprintf("%s of %s panicked: %v", what, key, p)}
+	i.h.cfg.Logger.Error("handler panicked", "member", i.h.cfg.Member, "key", i.key.String(), "error", p, "stack", string(debug.Stack()))
+	*err = &Error{CodePanic, fmt.Sprintf("%s of %s panicked: %v", i.shown(what), i.key, p)}
 }

@@ -34,6 +34,7 @@ type instance struct {
 	timers  map[string]*timer
 	remind  map[string]*timer
 	streams map[string]*stream
+	flowing string // the method of the stream that ran last
 
 	running  atomic.Pointer[turnCtx] // of the message that runs, nil if none does
 	workMu   sync.Mutex
@@ -110,7 +111,7 @@ func (i *instance) wakeUp(ctx context.Context, t *Turn, e *core.Execute) ([]core
 }
 
 func (i *instance) protected(what string, f func() error) (err error) {
-	defer i.h.protect(i.key, what, &err)
+	defer i.protect(what, &err)
 	return f()
 }
 
@@ -134,7 +135,7 @@ func (i *instance) message(ctx context.Context, t *Turn, e *core.Execute) *core.
 	var err error
 	answer := func() (err error) {
 		if body, err = i.call(ctx, t, e); err == nil {
-			err = i.h.fits(i.key, e.Method, body)
+			err = i.h.fits(i.key, i.shown(e.Method), body)
 		}
 		return err
 	}
@@ -171,7 +172,7 @@ func (i *instance) query(t *Turn, method string, f func() error) error {
 		err = asked
 	}
 	if name := i.st.spoiled(); err == nil && name != "" {
-		err = &Error{CodeFailed, fmt.Sprintf("query %s of type %s changes %s; make it a Handle", method, i.d.name, name)}
+		err = &Error{CodeFailed, fmt.Sprintf("query %s of type %s changes %s; make it a Handle", i.shown(method), i.d.name, name)}
 	}
 	return err
 }
@@ -203,13 +204,24 @@ func (i *instance) call(ctx context.Context, t *Turn, e *core.Execute) ([]byte, 
 	case m == nil || m.take != nil:
 		return nil, &Error{CodeNoMethod, fmt.Sprintf("type %s has no method %q; it has %s", i.d.name, e.Method, strings.Join(i.d.names(), ", "))}
 	case m.open != nil:
-		return i.streamOpen(ctx, m, state, e.Body)
+		return i.streamOpen(e.Method, m, state, e.Body)
 	}
 	return m.call(ctx, state, e.Body)
 }
 
 // mayIdle says whether an activation that nobody asks may end although it is marked: not while a reminder is to come.
 func (i *instance) mayIdle() bool { return len(i.remind) == 0 }
+
+// shown is what errors call a method: a message of the package's own goes by what it is for.
+func (i *instance) shown(method string) string {
+	switch {
+	case (method == nextMethod || method == pushMethod) && i.flowing != "":
+		return i.flowing
+	case method == doMethod:
+		return doShown
+	}
+	return method
+}
 
 // coded gives an error the code under which it travels.
 func (i *instance) coded(err error) error {

@@ -23,6 +23,7 @@ type None struct{}
 type Call struct {
 	Type, Key, Method string
 	Body              []byte
+	Shown             string        // what errors call the method; "": Method
 	RequestID         string        // "": none
 	Tried             time.Duration // how long ago the message was first sent under RequestID; 0: now
 	Once              bool          // a request id is made up and the message repeated under it while the outcome is unknown

@@ -190,6 +190,9 @@ type job struct {
 	err error // of f, once the actor has run it. Host.mu guards it: who asked may have given up
 }
 
+// doShown is what errors call a Self.Do.
+const doShown = "Do"
+
 func (h *Host) inTurn(ctx context.Context, i *instance, f func(context.Context, any) error) error {
 	j := &job{i: i, f: f}
 	h.mu.Lock()
@@ -197,7 +200,7 @@ func (h *Host) inTurn(ctx context.Context, i *instance, f func(context.Context, 
 	id := h.lastJob
 	h.jobs[id] = j
 	h.mu.Unlock()
-	_, err := h.cfg.Asker.AskActor(ctx, Call{Type: i.key.Type, Key: i.key.Name, Method: doMethod, Body: binary.BigEndian.AppendUint64(nil, id)})
+	_, err := h.cfg.Asker.AskActor(ctx, Call{Type: i.key.Type, Key: i.key.Name, Method: doMethod, Shown: doShown, Body: binary.BigEndian.AppendUint64(nil, id)})
 	h.mu.Lock()
 	delete(h.jobs, id)
 	own := j.err
