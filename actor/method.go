@@ -65,7 +65,10 @@ func Handle[S, Req, Resp any](t *Type[S], name string, f func(ctx context.Contex
 }
 
 // Query adds a message that changes nothing: it is answered without a commit. A change that it makes all the same is
-// taken back and told as an error, wherever it can be seen cheaply: in fields without pointers, and in containers.
+// taken back and told as an error, wherever it can be seen cheaply: in fields without pointers, and in containers. What is
+// behind a field's pointers, slices and maps must not be changed, nor given to a pointer, slice or map: that is neither seen nor
+// taken back, and the next message that changes the state may commit it. Timers, reminders, Delete and Stop are not for queries
+// either: see After and Turn.
 func Query[S, Req, Resp any](t *Type[S], name string, f func(ctx context.Context, state *S, req Req) (Resp, error)) *Method[Req, Resp] {
 	return add(t, name, true, f)
 }
