@@ -1,6 +1,7 @@
 package chainmail
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -40,13 +41,10 @@ func Repeated(since time.Duration) CallOption { return func(c *engine.Call) { c.
 func (n *Node) AskActor(ctx context.Context, c actor.Call) ([]byte, error) {
 	k := core.Key{Type: c.Type, Name: c.Key}
 	path, err := actor.Path(ctx, k)
-	if err == nil && len(c.RequestID) > kinds.MaxRequestID {
-		err = fmt.Errorf("a request id of %d bytes; at most %d are allowed", len(c.RequestID), kinds.MaxRequestID)
-	}
 	if err != nil {
-		return nil, &CallError{Class: ErrRejected, Type: c.Type, Key: c.Key, Method: c.Method, Text: err.Error()}
+		return nil, &CallError{Class: ErrRejected, Type: c.Type, Key: c.Key, Method: cmp.Or(c.Shown, c.Method), Text: err.Error()}
 	}
-	ec := engine.Call{Key: k, Method: c.Method, Body: c.Body, RequestID: c.RequestID, Tried: c.Tried, Path: path, ReadLocal: c.Local}
+	ec := engine.Call{Key: k, Method: c.Method, Shown: c.Shown, Body: c.Body, RequestID: c.RequestID, Tried: c.Tried, Path: path, ReadLocal: c.Local}
 	if c.Once && ec.RequestID == "" {
 		ec.RequestID = newRequestID()
 	}
@@ -54,14 +52,19 @@ func (n *Node) AskActor(ctx context.Context, c actor.Call) ([]byte, error) {
 		r, err := n.ask(ctx, ec)
 		return r.Body, err
 	}
-	r, err := n.untilKnown(ctx, ec, c.Reads)
+	r, err := n.untilKnown(ctx, ec, c.Reads, c.Further)
 	return r.Body, err
 }
 
 // untilKnown repeats a call while its outcome is unknown. A read whose time ends is ErrUnavailable: it changed nothing. That
-// a later attempt was not run says nothing of the ones before: the outcome of a message stays unknown.
-func (n *Node) untilKnown(ctx context.Context, c engine.Call, reads bool) (core.Result, error) {
-	began, maybe := time.Now().Add(-c.Tried), !reads && c.Tried > 0
+// a later attempt was not run says nothing of the ones before, nor a part of a message of further ones: the outcome of the
+// message stays unknown.
+func (n *Node) untilKnown(ctx context.Context, c engine.Call, reads, further bool) (core.Result, error) {
+	began, maybe := time.Now().Add(-c.Tried), !reads && (c.Tried > 0 || further)
+	why := "repeated: "
+	if further {
+		why = "parts before this one were taken: "
+	}
 	for {
 		r, err := n.ask(ctx, c)
 		if err == nil {
@@ -71,7 +74,7 @@ func (n *Node) untilKnown(ctx context.Context, c engine.Call, reads bool) (core.
 		errors.As(err, &call)
 		if call == nil || call.Class != ErrUnknownOutcome || call.AppCode == actor.CodeUnknown {
 			if maybe && (call == nil || call.AppCode == 0) { // it was not run
-				err = &CallError{Class: ErrUnknownOutcome, Type: c.Key.Type, Key: c.Key.Name, Method: c.Method, Version: r.Version, Text: "repeated: " + err.Error()}
+				err = &CallError{Class: ErrUnknownOutcome, Type: c.Key.Type, Key: c.Key.Name, Method: cmp.Or(c.Shown, c.Method), Version: r.Version, Text: why + err.Error()}
 			}
 			return r, err
 		}
@@ -91,12 +94,27 @@ func (n *Node) untilKnown(ctx context.Context, c engine.Call, reads bool) (core.
 	}
 }
 
-// TellActor gives a message to its actor and does not wait. It is delivered at most once.
+// TellActor gives a message to its actor and does not wait. It is delivered at most once. The error is a *CallError, or
+// ErrClosed: that it was not sent.
 func (n *Node) TellActor(ctx context.Context, c actor.Call) error {
-	err := n.engine.Tell(ctx, engine.Call{Key: core.Key{Type: c.Type, Name: c.Key}, Method: c.Method, Body: c.Body, RequestID: c.RequestID})
+	ec := engine.Call{Key: core.Key{Type: c.Type, Name: c.Key}, Method: c.Method, Shown: c.Shown, Body: c.Body, RequestID: c.RequestID}
+	if err := n.refused(ec); err != nil {
+		return err
+	}
+	switch declared, err := n.typeDeclared(c.Type); {
+	case ctx.Err() != nil:
+		return n.notSent(ErrUnavailable, ec, "not sent: %v", ctx.Err())
+	case !n.host.Knows(c.Type): // no answer would say so
+		return n.notSent(ErrRejected, ec, "actor type %q is not known on member %s; register it there", c.Type, n.id)
+	case err != nil:
+		return n.notSent(ErrUnavailable, ec, "%v", err)
+	case !declared:
+		return n.notSent(ErrUnavailable, ec, "not sent: the replica count of type %s is not in the placement yet", c.Type)
+	}
+	err := n.engine.Tell(ctx, ec)
 	switch {
 	case errors.Is(err, engine.ErrFull):
-		return &CallError{Class: ErrOverloaded, Type: c.Type, Key: c.Key, Method: c.Method, Text: err.Error()}
+		return n.notSent(ErrOverloaded, ec, "%v", err)
 	case err != nil:
 		return ErrClosed
 	}
@@ -109,22 +127,49 @@ func newRequestID() string {
 	return string(b[:])
 }
 
+func (n *Node) notSent(class error, c engine.Call, format string, args ...any) error {
+	return &CallError{Class: class, Type: c.Key.Type, Key: c.Key.Name, Method: cmp.Or(c.Shown, c.Method), Version: n.coord.Placement().Version, Text: fmt.Sprintf(format, args...)}
+}
+
+// refused says why a message is not sent, nil if nothing speaks against it: the same on every member, so that it is not
+// found out on the way.
+func (n *Node) refused(c engine.Call) error {
+	bad := func(format string, args ...any) error { return n.notSent(ErrRejected, c, format, args...) }
+	most := MaxMessage
+	if !strings.HasPrefix(c.Method, "@") { // the parts of a stream have bounds of their own
+		most = min(most, cmp.Or(n.cfg.Limits.State, core.DefaultState))
+	}
+	size := len(c.Body) + len(c.Method) + len(c.Key.Type)
+	to := core.PinnedTo(c.Key)
+	switch name := len(c.Key.Name); {
+	case name == 0 || name > core.DefaultName:
+		return bad("key of type %q has %d bytes; 1 to %d are allowed", c.Key.Type, name, core.DefaultName)
+	case size > most:
+		return bad("a message of %d bytes; at most %d are allowed", size, most)
+	case len(c.RequestID) > kinds.MaxRequestID:
+		return bad("a request id of %d bytes; at most %d are allowed", len(c.RequestID), kinds.MaxRequestID)
+	case n.pinnedType(c.Key.Type) && (to == "" || to == c.Key.Name):
+		return bad("keys of a pinned type are written key@member")
+	}
+	return nil
+}
+
 // ask makes one call.
 func (n *Node) ask(ctx context.Context, c engine.Call) (core.Result, error) {
 	if err := ctx.Err(); err != nil { // an actor here would answer all the same
-		return core.Result{}, &CallError{Class: ErrUnavailable, Type: c.Key.Type, Key: c.Key.Name, Method: c.Method, Text: "not sent: " + err.Error()}
+		return core.Result{}, n.notSent(ErrUnavailable, c, "not sent: %v", err)
 	}
-	if to := core.PinnedTo(c.Key); n.pinnedType(c.Key.Type) && (to == "" || to == c.Key.Name) {
-		return core.Result{}, &CallError{Class: ErrRejected, Type: c.Key.Type, Key: c.Key.Name, Method: c.Method, Text: "keys of a pinned type are written key@member"}
+	if err := n.refused(c); err != nil {
+		return core.Result{}, err
 	}
 	if err := n.typeReady(ctx, c.Key.Type); err != nil {
-		return core.Result{}, &CallError{Class: ErrUnavailable, Type: c.Key.Type, Key: c.Key.Name, Method: c.Method, Text: err.Error()}
+		return core.Result{}, n.notSent(ErrUnavailable, c, "%v", err)
 	}
 	r, err := n.engine.Ask(ctx, c)
 	if err != nil {
 		return r, ErrClosed
 	}
-	return r, callError(c.Key, c.Method, r)
+	return r, callError(c.Key, cmp.Or(c.Shown, c.Method), r)
 }
 
 // Ask gives a message to the actor of a type and key, wherever it is, and waits for its answer: at most until ctx ends, or
@@ -157,7 +202,7 @@ func (n *Node) repeat(ctx context.Context, reads bool, typ, key, method string, 
 	if !reads && c.RequestID == "" {
 		c.RequestID = newRequestID()
 	}
-	return answerOf(n.untilKnown(ctx, c, reads))
+	return answerOf(n.untilKnown(ctx, c, reads, false))
 }
 
 func (n *Node) call(ctx context.Context, typ, key, method string, body []byte, opts []CallOption) (engine.Call, error) {
@@ -168,11 +213,8 @@ func (n *Node) call(ctx context.Context, typ, key, method string, body []byte, o
 	bad := func(format string, args ...any) (engine.Call, error) {
 		return c, &CallError{Class: ErrRejected, Type: typ, Key: key, Method: method, Text: fmt.Sprintf(format, args...)}
 	}
-	switch {
-	case strings.HasPrefix(method, "@"):
+	if strings.HasPrefix(method, "@") {
 		return bad("methods that begin with @ are the engine's own")
-	case len(c.RequestID) > kinds.MaxRequestID:
-		return bad("a request id of %d bytes; at most %d are allowed", len(c.RequestID), kinds.MaxRequestID)
 	}
 	var err error
 	if c.Path, err = actor.Path(ctx, c.Key); err != nil {

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"chainmail/actor"
 	"chainmail/coordinator/membership"
 	"chainmail/ring"
+	"chainmail/transport"
 )
 
 // Config is what a Node is made with. The zero value of a field takes the default named there.
@@ -34,7 +36,7 @@ type Config struct {
 	Dev         bool   // one member that forms its own cluster, in memory, on a free port
 
 	BootstrapExpect int      // form the cluster when so many members see each other; odd
-	RetryJoin       []string // transport addresses to find the cluster at
+	RetryJoin       []string // transport addresses, host:port, to find the cluster at
 	RetryInterval   time.Duration
 	NonVoter        bool
 
@@ -97,8 +99,12 @@ type Limits struct {
 	Held      int // messages that wait for their key; default 65536
 	HeldBytes int // default 64 MiB
 	Mailbox   int // for one key; default 1024
-	State     int // bytes of one key; default 4 MiB
+	State     int // bytes of one key, and of a message; default 4 MiB. A message, and an answer, has MaxMessage bytes at most
 }
+
+// MaxMessage bounds the bytes of a message and of an answer, whatever Limits.State is: they travel in one frame each, which
+// holds the key, the method and who waits for the answer too. It holds on the member that has the key likewise.
+const MaxMessage = transport.MaxPayload - 64<<10
 
 // TLS names the files of a member's certificate. All empty: plain TCP.
 type TLS struct {
@@ -182,8 +188,16 @@ func (c *Config) Check() error {
 		return bad("weight is %d; 1 to %d are allowed", c.Weight, ring.MaxWeight)
 	case c.Replicas < 0 || c.Replicas > ring.MaxReplicas:
 		return bad("replicas is %d; 1 to %d are allowed", c.Replicas, ring.MaxReplicas)
+	case min(c.Limits.Held, c.Limits.HeldBytes, c.Limits.Mailbox, c.Limits.State) < 0:
+		return bad("limits are held %d, held bytes %d, mailbox %d, state %d: none is below 0", c.Limits.Held, c.Limits.HeldBytes, c.Limits.Mailbox, c.Limits.State)
 	case c.Membership.RemoveDownAfter > 0 && c.Membership.RemoveDownAfter < c.Membership.DownAfter:
 		return bad("remove_down_after %s is below down_after %s", c.Membership.RemoveDownAfter, c.Membership.DownAfter)
+	}
+	for _, a := range c.RetryJoin {
+		host, port, err := net.SplitHostPort(a)
+		if n, e := strconv.ParseUint(port, 10, 16); err != nil || e != nil || host == "" || n == 0 {
+			return bad("retry_join has %q; write host:port", a)
+		}
 	}
 	for _, t := range c.Types {
 		if err := actor.Check(t); err != nil {

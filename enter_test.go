@@ -77,6 +77,22 @@ func TestLeaveNoCluster(t *testing.T) {
 	}
 }
 
+// A closed node cannot leave, whatever it was part of.
+func TestLeaveWhenClosed(t *testing.T) {
+	alone := start(t, testConfig(t, "a"))
+	one, err := Start(t.Context(), Config{Dev: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	three := cluster(t, 3, nil)
+	for name, n := range map[string]*Node{"without a cluster": alone, "the only member": one, "one of three": three[0]} {
+		n.Close()
+		if err := n.Leave(limit(t, 5*time.Second)); !errors.Is(err, ErrClosed) {
+			t.Errorf("%s: leaving with a closed node gives %v", name, err)
+		}
+	}
+}
+
 // Without a cluster there is nothing to enter.
 func TestEnterInTime(t *testing.T) {
 	n := start(t, testConfig(t, "a"))

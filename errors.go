@@ -100,7 +100,7 @@ func callError(k core.Key, method string, r core.Result) error {
 		e.Class = ErrStampMismatch
 	case actor.CodeUnknown:
 		e.Class = ErrUnknownOutcome
-	case actor.CodeNoMethod, actor.CodeBadBody: // the call is wrong
+	case actor.CodeNoMethod, actor.CodeBadBody, actor.CodeReused: // the call is wrong
 	default:
 		if r.AppCode >= actor.CodeFailed {
 			e.Class = ErrFailed

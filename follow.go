@@ -263,17 +263,31 @@ func (n *Node) left(s core.Stats) string {
 	return fmt.Sprintf("%d copies and %d activations, such as %s", s.Copies, s.Activations, strings.Join(names, ", "))
 }
 
+// leftOrClosed is what Leave says of a closed node: that it has left, if it has.
+func (n *Node) leftOrClosed() error {
+	select {
+	case <-n.removed:
+		return nil
+	default:
+		return ErrClosed
+	}
+}
+
 // Leave removes this member from the cluster: it submits the change, goes on serving until its ranges have moved, and
 // hands over what it still holds. It returns when the removal is committed and the leader has let the member go; close it
 // then. If ctx ends first the change goes on, the error says what is left, and the contexts of the handlers and bodies that
-// still run here have ended. ErrLastMember and ErrNoCluster: there is nobody to leave. A member that holds pinned keys does not leave unless DropPinned says that they may be lost:
-// ErrPinned.
+// still run here have ended. ErrLastMember and ErrNoCluster: there is nobody to leave. A member that
+// holds pinned keys does not leave unless DropPinned says that they may be lost: ErrPinned. On a node that was closed before it
+// had left it is ErrClosed.
 func (n *Node) Leave(ctx context.Context, opts ...LeaveOption) error {
 	q := coordinator.ChangeRequest{Remove: []string{n.id}, By: n.id, Why: "leave"}
 	for _, o := range opts {
 		o(&q)
 	}
 	for {
+		if n.ctx.Err() != nil { // what a closed node knows of the cluster is old
+			return n.leftOrClosed()
+		}
 		p := n.coord.Placement()
 		if !n.coord.Joined() {
 			return fmt.Errorf("leave as member %s: %w; stop it instead", n.id, ErrNoCluster)
@@ -310,7 +324,7 @@ func (n *Node) Leave(ctx context.Context, opts ...LeaveOption) error {
 	case <-n.removed:
 		return nil
 	case <-n.ctx.Done():
-		return ErrClosed
+		return n.leftOrClosed()
 	case <-ctx.Done():
 		s, _ := n.stats(n.ctx)
 		left := n.left(s) // before what runs is interrupted

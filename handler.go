@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"chainmail/actor"
 	"chainmail/coordinator"
 	"chainmail/coordinator/membership"
 	"chainmail/engine/core"
@@ -153,10 +154,18 @@ func (n *Node) send(m core.Message, now core.Time, alone bool) {
 	switch b := m.Body.(type) {
 	case *core.Ask:
 		if b.ID != 0 && n.engine != nil {
-			n.engine.Deliver(core.Message{From: m.To, To: n.id, Body: &core.Answer{ID: b.ID, Result: core.Result{Code: core.CodeRedirect, Text: err.Error()}}}, true)
+			r := core.Result{Code: core.CodeRedirect, Text: err.Error()}
+			if errors.Is(err, transport.ErrTooBig) { // too long for the next one too
+				r.Code = core.CodeRejected
+			}
+			n.engine.Deliver(core.Message{From: m.To, To: n.id, Body: &core.Answer{ID: b.ID, Result: r}}, true)
 		}
 	case *core.Answer:
-		if errors.Is(err, transport.ErrUnknownMember) {
+		switch {
+		case errors.Is(err, transport.ErrTooBig):
+			m.Body = &core.Answer{ID: b.ID, Result: core.Result{Code: core.CodeApp, AppCode: actor.CodeUnknown, Version: b.Result.Version, Text: "the answer is not told: " + err.Error()}}
+			n.send(m, now, alone)
+		case errors.Is(err, transport.ErrUnknownMember):
 			n.early.put(m)
 			n.sendEarly() // it may have been listed just now
 		}

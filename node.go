@@ -1,6 +1,7 @@
 package chainmail
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -183,7 +184,8 @@ const idleAfter = 5 * time.Minute
 
 func (n *Node) openEngine(start store.Start) error {
 	var err error
-	n.host, err = actor.NewHost(actor.HostConfig{Member: n.id, Types: n.cfg.Types, Plain: kinds.Builtin(), Asker: n, Logger: n.log.Named("actor")})
+	n.host, err = actor.NewHost(actor.HostConfig{Member: n.id, Types: n.cfg.Types, Plain: kinds.Builtin(), Asker: n, Logger: n.log.Named("actor"),
+		MaxState: int64(cmp.Or(n.cfg.Limits.State, core.DefaultState)), MaxAnswer: MaxMessage})
 	if err != nil {
 		return err
 	}

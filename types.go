@@ -92,24 +92,32 @@ func countText(n int) string {
 	return fmt.Sprintf("of %d replicas", n)
 }
 
-// typeReady waits until the replica counts are declared.
-func (n *Node) typeReady(ctx context.Context, typ string) error {
+// typeDeclared says whether messages to a type may be sent as far as replica counts matter.
+func (n *Node) typeDeclared(typ string) (bool, error) {
 	select {
 	case <-n.declared:
-		return n.undeclared
+		return true, n.undeclared
 	default:
 	}
 	for _, t := range n.cfg.Types {
 		if actor.NameOf(t) == typ {
-			select {
-			case <-n.declared:
-				return n.undeclared
-			case <-ctx.Done():
-				return fmt.Errorf("the replica count of type %s is not in the placement yet", typ)
-			}
+			return false, nil
 		}
 	}
-	return nil
+	return true, nil
+}
+
+// typeReady waits until the replica counts are declared.
+func (n *Node) typeReady(ctx context.Context, typ string) error {
+	if declared, err := n.typeDeclared(typ); declared {
+		return err
+	}
+	select {
+	case <-n.declared:
+		return n.undeclared
+	case <-ctx.Done():
+		return fmt.Errorf("the replica count of type %s is not in the placement yet", typ)
+	}
 }
 
 // pinsEvery is how often a member looks how many pinned keys it holds, pinsShare by what part the number must have changed

@@ -1,14 +1,18 @@
 package actor
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 	"reflect"
+	"strings"
 )
 
 // Blob is a sequence of bytes in pages of 4 KiB: a write replicates the blocks that it touches. As a field of an actor's
-// state it is kept; elsewhere it is bytes in memory. It is an io.ReaderAt and an io.WriterAt.
+// state it is kept; elsewhere it is bytes in memory. It is an io.ReaderAt and an io.WriterAt. What was never written is zero
+// and takes no room, but counts: a Blob's size is at most what a state may take (chainmail.Limits.State), 1 GiB elsewhere.
 type Blob struct {
 	p    *pages
 	read bool
@@ -17,6 +21,21 @@ type Blob struct {
 
 // blockSize is a compromise: smaller blocks cost a name and a stamp more often, bigger ones are sent whole for a byte.
 const blockSize = 4 << 10
+
+// maxBlob bounds the size of a Blob that is not in a state: Bytes gives all of it at once.
+const maxBlob = 1 << 30
+
+// most is the size that a Blob may have. One that is longer, because the limit was higher once, may keep its size.
+func (b *Blob) most() int64 {
+	if b.p.most > 0 {
+		return max(b.p.most, b.size)
+	}
+	return max(maxBlob, b.size)
+}
+
+func (b *Blob) tooLong(what string, size int64) error {
+	return fmt.Errorf("%s: a blob would have %d bytes; at most %d are allowed", what, size, b.most())
+}
 
 func (b *Blob) at() *pages { return b.p }
 func (b *Blob) forget()    { b.read = false }
@@ -31,9 +50,12 @@ func (b *Blob) on(p *pages) {
 	if old == nil {
 		return
 	}
-	for i := int64(0); i*blockSize < size; i++ {
-		if block, ok := old.get(number(uint64(i))); ok {
-			p.put(number(uint64(i)), block)
+	if b.pages(); size > b.most() {
+		panic(&Error{CodeFailed, b.tooLong("field "+strings.TrimSuffix(p.prefix, "/"), size).Error()})
+	}
+	for _, name := range old.list().all() {
+		if block, ok := old.get(name); ok && name != "" {
+			p.put(name, block)
 		}
 	}
 	b.resize(size)
@@ -55,7 +77,7 @@ func (b *Blob) pages() *pages {
 		b.size, b.read = 0, true
 		if h, ok := b.p.get(""); ok {
 			n, k := binary.Uvarint(h)
-			if k <= 0 || n > 1<<40 {
+			if k <= 0 || n > math.MaxInt64 {
 				panic(&Error{CodeFailed, fmt.Sprintf("page %s holds no size of a blob", b.p.prefix)})
 			}
 			b.size = int64(n)
@@ -97,10 +119,18 @@ func (b *Blob) ReadAt(dst []byte, off int64) (n int, err error) {
 
 // WriteAt writes at an offset, beyond the end too: what lies between is zero.
 func (b *Blob) WriteAt(src []byte, off int64) (n int, err error) {
-	p := b.to()
-	if off < 0 {
+	b.to()
+	switch {
+	case off < 0:
 		return 0, fmt.Errorf("write at %d: below 0", off)
+	case off > b.most()-int64(len(src)):
+		return 0, fmt.Errorf("write of %d bytes at %d: a blob has at most %d bytes", len(src), off, b.most())
 	}
+	return b.write(src, off), nil
+}
+
+func (b *Blob) write(src []byte, off int64) (n int) {
+	p := b.p
 	for n < len(src) {
 		name, in := number(uint64(off/blockSize)), int(off%blockSize)
 		want := min(len(src)-n, blockSize-in)
@@ -115,19 +145,24 @@ func (b *Blob) WriteAt(src []byte, off int64) (n int, err error) {
 	if len(src) > 0 && off > b.size {
 		b.resize(off)
 	}
-	return n, nil
+	return n
 }
 
 // Truncate sets the size: bytes beyond it go, new ones are zero.
 func (b *Blob) Truncate(size int64) error {
 	p := b.to()
-	if size < 0 {
+	switch {
+	case size < 0:
 		return fmt.Errorf("truncate to %d: below 0", size)
+	case size > b.most():
+		return b.tooLong(fmt.Sprintf("truncate to %d", size), size)
 	}
 	if size < b.size {
-		last := (size + blockSize - 1) / blockSize
-		for i := last; i*blockSize < b.size; i++ {
-			p.put(number(uint64(i)), nil)
+		if last := (size + blockSize - 1) / blockSize; last <= (b.size-1)/blockSize {
+			first := number(uint64(last)) // only blocks that are there: most of a long blob may never have been written
+			for name, ok := p.list().from(first, false); ok; name, ok = p.list().from(name, true) {
+				p.put(name, nil)
+			}
 		}
 		if in := int(size % blockSize); in > 0 {
 			name := number(uint64(size / blockSize))
@@ -142,15 +177,19 @@ func (b *Blob) Truncate(size int64) error {
 	return nil
 }
 
-// Bytes gives all of it.
+// Bytes gives all of it. A handler that asks for more than a Blob may have now, because its limit was higher once, fails.
 func (b *Blob) Bytes() []byte {
+	b.pages()
+	if most := cmp.Or(b.p.most, maxBlob); b.size > most {
+		panic(&Error{CodeFailed, fmt.Sprintf("a blob has %d bytes, and at most %d are given at once; use ReadAt, or Truncate it", b.size, most)})
+	}
 	out := make([]byte, b.Size())
 	b.ReadAt(out, 0)
 	return out
 }
 
-// Set replaces all of it.
+// Set replaces all of it. What is too much for a state is refused when the handler has returned.
 func (b *Blob) Set(data []byte) {
 	b.Truncate(0)
-	b.WriteAt(data, 0)
+	b.write(data, 0)
 }

@@ -55,7 +55,7 @@ type encoder struct {
 const maxScratch = 64 << 10
 
 func (msgpack) Marshal(v any) ([]byte, error) {
-	if err := checkDepth(MsgPack, v); err != nil {
+	if err := checkValue(MsgPack, v); err != nil {
 		return nil, err
 	}
 	e := encoders.Get().(*encoder)
@@ -87,7 +87,7 @@ func (msgpack) Unmarshal(data []byte, v any) error {
 type jsonCodec struct{}
 
 func (jsonCodec) Marshal(v any) ([]byte, error) {
-	if err := checkDepth(JSON, v); err != nil {
+	if err := checkValue(JSON, v); err != nil {
 		return nil, err
 	}
 	return json.Marshal(v)

@@ -11,50 +11,59 @@ import (
 // itself inside has no end.
 const maxDepth = 1000
 
-// checkDepth refuses a value that is nested too deep for MsgPack or JSON.
-func checkDepth(c Codec, v any) error {
-	if p := reflect.ValueOf(v); tooDeep(c, p, maxDepth) {
-		return fmt.Errorf("%s is nested more than %d deep, or has itself inside", p.Type().Elem(), maxDepth)
+// checkValue refuses a value that is nested too deep for MsgPack or JSON, or that has something inside, in an interface where
+// the type does not show it, that MsgPack would write as something else without a word: it takes what is in a channel.
+func checkValue(c Codec, v any) error {
+	p := reflect.ValueOf(v)
+	if err := checkInside(c, p, maxDepth); err != nil {
+		return fmt.Errorf("%s %w", p.Type().Elem(), err)
 	}
 	return nil
 }
 
-// tooDeep looks into values whose types allow it alone.
-func tooDeep(c Codec, v reflect.Value, left int) bool {
+// checkInside looks into values whose types do not say all alone.
+func checkInside(c Codec, v reflect.Value, left int) error {
 	if !v.IsValid() || !mayBeDeep(c, v.Type()) {
-		return false
+		return nil
 	}
 	if left == 0 {
-		return true
+		return fmt.Errorf("is nested more than %d deep, or has itself inside", maxDepth)
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
 		if v.Type().Elem().Kind() != reflect.Pointer { // it is not written as anything of its own
 			left++
 		}
-		return tooDeep(c, v.Elem(), left-1)
+		return checkInside(c, v.Elem(), left-1)
 	case reflect.Interface:
-		return tooDeep(c, v.Elem(), left-1)
+		if !v.IsNil() {
+			if t := unwritten(c, v.Elem().Type()); t != nil {
+				return fmt.Errorf("has a %s inside, which cannot be written", t)
+			}
+		}
+		return checkInside(c, v.Elem(), left-1)
 	case reflect.Slice, reflect.Array:
 		for i := range v.Len() {
-			if tooDeep(c, v.Index(i), left-1) {
-				return true
+			if err := checkInside(c, v.Index(i), left-1); err != nil {
+				return err
 			}
 		}
 	case reflect.Map:
 		for it := v.MapRange(); it.Next(); {
-			if tooDeep(c, it.Value(), left-1) {
-				return true
+			if err := checkInside(c, it.Value(), left-1); err != nil {
+				return err
 			}
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if written(v.Type().Field(i)) && tooDeep(c, v.Field(i), left-1) {
-				return true
+			if written(v.Type().Field(i)) {
+				if err := checkInside(c, v.Field(i), left-1); err != nil {
+					return err
+				}
 			}
 		}
 	}
-	return false
+	return nil
 }
 
 type codecType struct {
@@ -93,4 +102,43 @@ func isDeep(c Codec, t reflect.Type, above []reflect.Type) bool {
 		}
 	}
 	return false
+}
+
+var unwrittenTypes sync.Map // of codecType to struct{ t reflect.Type }, with nil for none
+
+// unwritten gives a type inside of one whose values are not written; nil if there is none.
+func unwritten(c Codec, t reflect.Type) reflect.Type {
+	if known, ok := unwrittenTypes.Load(codecType{c, t}); ok {
+		return known.(struct{ t reflect.Type }).t
+	}
+	found := findUnwritten(c, t, nil)
+	unwrittenTypes.Store(codecType{c, t}, struct{ t reflect.Type }{found})
+	return found
+}
+
+func findUnwritten(c Codec, t reflect.Type, above []reflect.Type) reflect.Type {
+	if own(c, t) || slices.Contains(above, t) {
+		return nil
+	}
+	above = append(above, t)
+	switch t.Kind() {
+	case reflect.Chan, reflect.Func, reflect.UnsafePointer:
+		return t
+	case reflect.Pointer, reflect.Slice, reflect.Array:
+		return findUnwritten(c, t.Elem(), above)
+	case reflect.Map:
+		if found := findUnwritten(c, t.Key(), above); found != nil {
+			return found
+		}
+		return findUnwritten(c, t.Elem(), above)
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if f := t.Field(i); written(f) {
+				if found := findUnwritten(c, f.Type, above); found != nil {
+					return found
+				}
+			}
+		}
+	}
+	return nil
 }

@@ -37,8 +37,9 @@ func (m *Method[Req, Resp]) askHere(ctx context.Context, a Asker, key string, re
 	if err != nil {
 		return resp, false // it is told on the usual way
 	}
-	return resp, i.here(m.name, func() (err error) {
-		resp, err = m.fast(&hereCtx{ctx, Turn{i: i, path: path}}, i.st.ptr.Interface(), req)
+	hc := &hereCtx{ctx, Turn{i: i, path: path}}
+	return resp, i.here(&hc.turn, m.name, func() (err error) {
+		resp, err = m.fast(hc, i.st.ptr.Interface(), req)
 		return err
 	})
 }
@@ -59,8 +60,11 @@ func (h *Host) Answer(k core.Key, method string, path []core.Key, body []byte) (
 		return nil, false
 	}
 	defer i.mu.Unlock()
-	return answer, i.here(method, func() (err error) {
-		answer, err = m.call(&hereCtx{i.ctx, Turn{i: i, path: path}}, i.st.ptr.Interface(), body)
+	hc := &hereCtx{i.ctx, Turn{i: i, path: path}}
+	return answer, i.here(&hc.turn, method, func() (err error) {
+		if answer, err = m.call(hc, i.st.ptr.Interface(), body); err == nil {
+			err = h.fits(k, method, answer)
+		}
 		return err
 	})
 }
@@ -94,8 +98,9 @@ func (h *Host) readable(k core.Key) *instance {
 }
 
 // here runs a query. After an error the usual way runs it again, and tells the error as it is told elsewhere.
-func (i *instance) here(method string, f func() error) bool {
-	if i.query(method, f) != nil {
+func (i *instance) here(t *Turn, method string, f func() error) bool {
+	defer t.end()
+	if i.query(t, method, f) != nil {
 		i.clean.Store(false)
 		return false
 	}

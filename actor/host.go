@@ -49,6 +49,9 @@ type HostConfig struct {
 	Plain  map[string]kinds.Handler // built-in types: pure functions
 	Asker  Asker                    // calls that actors make go there
 	Logger hclog.Logger
+
+	MaxState  int64 // bytes that the state of a key may take; 0: not known
+	MaxAnswer int   // bytes that an answer may have; 0: not known
 }
 
 // plainWindow is the window of the built-in types.
@@ -73,6 +76,9 @@ func NewHost(cfg HostConfig) (*Host, error) {
 	h.ctx, h.stop = context.WithCancel(context.Background())
 	return h, nil
 }
+
+// Knows says whether a type is known here.
+func (h *Host) Knows(typ string) bool { return h.types[typ] != nil || h.cfg.Plain[typ] != nil }
 
 // Run runs one message.
 func (h *Host) Run(e *core.Execute, done func(*core.Executed)) *core.Executed {
@@ -100,8 +106,8 @@ func (i *instance) runApart(e *core.Execute, done func(*core.Executed)) {
 		if x == nil {
 			i.mu.Lock()
 			i.st = nil // what the handler has changed is undone
+			x = failed(e, &Error{CodePanic, fmt.Sprintf("%s of %s ended its goroutine", i.shown(e.Method), e.Key)})
 			i.mu.Unlock()
-			x = failed(e, &Error{CodePanic, fmt.Sprintf("%s of %s ended its goroutine", e.Method, e.Key)})
 		}
 		done(x)
 	}()
@@ -215,6 +221,15 @@ func (h *Host) runPlain(e *core.Execute) (x *core.Executed) {
 	return &core.Executed{Activation: e.Activation, Seq: e.Seq, Body: body, Changes: noted(w, e, body, changes)}
 }
 
+// fits refuses an answer that could not be sent, before anything is committed: also to a caller on this member, since
+// callers need not know where the key is.
+func (h *Host) fits(k core.Key, method string, body []byte) error {
+	if most := h.cfg.MaxAnswer; most > 0 && len(body) > most {
+		return &Error{CodeFailed, fmt.Sprintf("the answer of %s of %s has %d bytes; at most %d are allowed: give it in parts, or as a Stream", method, k, len(body), most)}
+	}
+	return nil
+}
+
 // repeated gives the outcome of a built-in type's message that was run before; else the window to note it in, if any.
 func (h *Host) repeated(e *core.Execute) (*kinds.Window, *core.Executed) {
 	if e.RequestID == "" {
@@ -233,14 +248,17 @@ func (h *Host) repeated(e *core.Execute) (*kinds.Window, *core.Executed) {
 // before gives the outcome of a message that was run before, nil if it was not. One that may have been run, and was
 // dropped from the window since, is not run again.
 func before(w *kinds.Window, e *core.Execute) *core.Executed {
-	body, whole, found := w.Find(e.State, e.RequestID)
+	body, found := w.FindOf(e.State, e.RequestID, e.Method)
 	switch {
-	case !found && e.Tried > 0 && !w.Covers(time.Now(), e.Tried):
+	case found == kinds.Missing && e.Tried > 0 && !w.Covers(time.Now(), e.Tried):
 		return failed(e, &Error{CodeUnknown, fmt.Sprintf("request %q of %s was first made %s ago; whether it took effect then is not known any more: the window of requests is too small", e.RequestID, e.Key, e.Tried)})
-	case !found:
+	case found == kinds.Missing:
 		return nil
-	case !whole:
-		return failed(e, &Error{CodeFailed, fmt.Sprintf("request %q of %s took effect before; its answer was too long to be kept", e.RequestID, e.Key)})
+	case found == kinds.Another:
+		return failed(e, &Error{CodeReused, fmt.Sprintf("request %q of %s is not run: a message for another method than %s was, under that id; use an id of its own for each message", e.RequestID, e.Key, e.Method)})
+	case found == kinds.TooLong:
+		// Not CodeFailed: what a failed handler has changed is undone, and this is committed.
+		return failed(e, &Error{CodeUnknown, fmt.Sprintf("request %q of %s took effect the first time; its answer was longer than the %d bytes that are kept for a repeat: read what it changed", e.RequestID, e.Key, kinds.MaxKept)})
 	}
 	return &core.Executed{Activation: e.Activation, Seq: e.Seq, Body: body}
 }
@@ -251,7 +269,7 @@ func noted(w *kinds.Window, e *core.Execute, body []byte, changes []core.Change)
 	if w == nil || len(changes) == 0 || deletes(changes) {
 		return changes
 	}
-	return append(changes, w.Add(time.Now(), e.State, e.RequestID, body)...)
+	return append(changes, w.AddOf(time.Now(), e.State, e.RequestID, e.Method, body)...)
 }
 
 func deletes(changes []core.Change) bool {
@@ -281,7 +299,7 @@ func failed(e *core.Execute, err error) *core.Executed {
 }
 
 // protect turns a panic into an error.
-func (h *Host) protect(key core.Key, what string, err *error) {
+func (i *instance) protect(what string, err *error) {
 	p := recover()
 	if p == nil {
 		return
@@ -290,6 +308,6 @@ func (h *Host) protect(key core.Key, what string, err *error) {
 		*err = own
 		return
 	}
-	h.cfg.Logger.Error("handler panicked", "member", h.cfg.Member, "key", key.String(), "error", p, "stack", string(debug.Stack()))
-	*err = &Error{CodePanic, fmt.Sprintf("%s of %s panicked: %v", what, key, p)}
+	i.h.cfg.Logger.Error("handler panicked", "member", i.h.cfg.Member, "key", i.key.String(), "error", p, "stack", string(debug.Stack()))
+	*err = &Error{CodePanic, fmt.Sprintf("%s of %s panicked: %v", i.shown(what), i.key, p)}
 }

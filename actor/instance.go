@@ -34,6 +34,7 @@ type instance struct {
 	timers  map[string]*timer
 	remind  map[string]*timer
 	streams map[string]*stream
+	flowing string // the method of the stream that ran last
 
 	running  atomic.Pointer[turnCtx] // of the message that runs, nil if none does
 	workMu   sync.Mutex
@@ -56,7 +57,7 @@ func (i *instance) run(e *core.Execute) *core.Executed {
 	ctx := &turnCtx{Context: i.ctx, turn: t, deadline: time.Now().Add(time.Duration(e.Deadline - e.Now))}
 	i.turn = t
 	i.running.Store(ctx)
-	defer func() { i.turn = nil; i.running.Store(nil); ctx.end() }()
+	defer func() { i.turn = nil; i.running.Store(nil); ctx.end(); t.end() }()
 	if e.First {
 		i.st = nil
 	}
@@ -82,6 +83,7 @@ func (i *instance) wakeUp(ctx context.Context, t *Turn, e *core.Execute) ([]core
 		return nil, fmt.Errorf("load %s at stamp %s: %w", e.Key, e.Stamp, err)
 	}
 	i.st = st
+	st.bound(i.h.cfg.MaxState)
 	for id := range i.streams { // they are on the state as it was
 		i.dropStream(id)
 	}
@@ -109,7 +111,7 @@ func (i *instance) wakeUp(ctx context.Context, t *Turn, e *core.Execute) ([]core
 }
 
 func (i *instance) protected(what string, f func() error) (err error) {
-	defer i.h.protect(i.key, what, &err)
+	defer i.protect(what, &err)
 	return f()
 }
 
@@ -131,11 +133,17 @@ func (i *instance) message(ctx context.Context, t *Turn, e *core.Execute) *core.
 	var body []byte
 	var changes []core.Change
 	var err error
+	answer := func() (err error) {
+		if body, err = i.call(ctx, t, e); err == nil {
+			err = i.h.fits(i.key, i.shown(e.Method), body)
+		}
+		return err
+	}
 	if reads {
-		err = i.query(e.Method, func() (err error) { body, err = i.call(ctx, t, e); return err })
+		err = i.query(t, e.Method, answer)
 	} else {
 		err = i.protected(e.Method, func() (err error) {
-			if body, err = i.call(ctx, t, e); err == nil {
+			if err = answer(); err == nil {
 				changes, err = i.st.take()
 			}
 			return err
@@ -150,17 +158,21 @@ func (i *instance) message(ctx context.Context, t *Turn, e *core.Execute) *core.
 	}
 	x.Changes = append(changes, i.apply(t)...)
 	x.Changes = noted(w, e, body, x.Changes)
-	x.Stop = t.stop
+	x.Stop, x.Reason = t.stop, t.reason
 	return x
 }
 
 // query runs a handler that must change nothing.
-func (i *instance) query(method string, f func() error) error {
+func (i *instance) query(t *Turn, method string, f func() error) error {
+	t.query(true)
 	i.st.freeze(true)
 	err := i.protected(method, f)
 	i.st.freeze(false)
+	if asked := t.query(false); err == nil {
+		err = asked
+	}
 	if name := i.st.spoiled(); err == nil && name != "" {
-		err = &Error{CodeFailed, fmt.Sprintf("query %s of type %s changes %s; make it a Handle", method, i.d.name, name)}
+		err = &Error{CodeFailed, fmt.Sprintf("query %s of type %s changes %s; make it a Handle", i.shown(method), i.d.name, name)}
 	}
 	return err
 }
@@ -192,13 +204,24 @@ func (i *instance) call(ctx context.Context, t *Turn, e *core.Execute) ([]byte, 
 	case m == nil || m.take != nil:
 		return nil, &Error{CodeNoMethod, fmt.Sprintf("type %s has no method %q; it has %s", i.d.name, e.Method, strings.Join(i.d.names(), ", "))}
 	case m.open != nil:
-		return i.streamOpen(ctx, m, state, e.Body)
+		return i.streamOpen(e.Method, m, state, e.Body)
 	}
 	return m.call(ctx, state, e.Body)
 }
 
 // mayIdle says whether an activation that nobody asks may end although it is marked: not while a reminder is to come.
 func (i *instance) mayIdle() bool { return len(i.remind) == 0 }
+
+// shown is what errors call a method: a message of the package's own goes by what it is for.
+func (i *instance) shown(method string) string {
+	switch {
+	case (method == nextMethod || method == pushMethod) && i.flowing != "":
+		return i.flowing
+	case method == doMethod:
+		return doShown
+	}
+	return method
+}
 
 // coded gives an error the code under which it travels.
 func (i *instance) coded(err error) error {
@@ -219,7 +242,9 @@ func (i *instance) failure(t *Turn, e *core.Execute, reads bool, err error) *cor
 			return x
 		}
 	}
-	x.Stop = i.d.failure == Stop
+	if i.d.failure == Stop {
+		x.Stop, x.Reason = true, stopped
+	}
 	if i.d.failure == Reset || i.protected("undo", func() error { return i.st.undo() }) != nil {
 		i.st = nil // load it anew, and say then what is wrong with it
 	}

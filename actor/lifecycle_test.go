@@ -45,6 +45,32 @@ func visitor(j *journal, o actor.Options[visits]) (*actor.Type[visits], *actor.M
 	return typ, visit
 }
 
+// An activation that a handler has ended, or its failure, is told so.
+func TestStoppedActivations(t *testing.T) {
+	j := &journal{}
+	typ, visit := visitor(j, actor.Options[visits]{OnFailure: actor.Stop})
+	stop := actor.Handle(typ, "stop", func(ctx context.Context, v *visits, fail bool) (int, error) {
+		if fail {
+			return 0, errOwn
+		}
+		actor.Current(ctx).Stop()
+		v.N += 10
+		return v.N, nil
+	})
+	bubble(t, 1, []actor.Registered{typ}, func(t *testing.T, c *chainmailtest.Cluster) {
+		ctx := within(t, time.Hour)
+		for i, fail := range []bool{false, true} {
+			must(visit.Ask(ctx, c, "k", actor.None{}))
+			j.take()
+			if _, err := stop.Ask(ctx, c, "k", fail); (err != nil) != fail {
+				t.Error(err)
+			}
+			time.Sleep(time.Second)
+			j.want(t, fmt.Sprintf("failed %t", fail), fmt.Sprintf("stopped at %d", 11+i))
+		}
+	})
+}
+
 // An activation is begun before its first message and ended once, with the reason; its state lives on.
 func TestActivations(t *testing.T) {
 	j := &journal{}

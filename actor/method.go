@@ -23,11 +23,13 @@ type None struct{}
 type Call struct {
 	Type, Key, Method string
 	Body              []byte
+	Shown             string        // what errors call the method; "": Method
 	RequestID         string        // "": none
 	Tried             time.Duration // how long ago the message was first sent under RequestID; 0: now
 	Once              bool          // a request id is made up and the message repeated under it while the outcome is unknown
 	Reads             bool          // the handler changes nothing: it may be run again
 	Local             bool          // of a read: the owner alone may answer
+	Further           bool          // a part of a stream of which others were taken: that it was not run is not that nothing was
 }
 
 // Asker is where calls come from: a *chainmail.Node.
@@ -63,7 +65,10 @@ func Handle[S, Req, Resp any](t *Type[S], name string, f func(ctx context.Contex
 }
 
 // Query adds a message that changes nothing: it is answered without a commit. A change that it makes all the same is
-// taken back and told as an error, wherever it can be seen cheaply: in fields without pointers, and in containers.
+// taken back and told as an error, wherever it can be seen cheaply: in fields without pointers, and in containers. What is
+// behind a field's pointers, slices and maps must not be changed, nor given to a pointer, slice or map: that is neither seen nor
+// taken back, and the next message that changes the state may commit it. Timers, reminders, Delete and Stop are not for queries
+// either: see After and Turn.
 func Query[S, Req, Resp any](t *Type[S], name string, f func(ctx context.Context, state *S, req Req) (Resp, error)) *Method[Req, Resp] {
 	return add(t, name, true, f)
 }
@@ -144,7 +149,11 @@ func (m *Method[Req, Resp]) Ask(ctx context.Context, a Asker, key string, req Re
 }
 
 // AskOnce is Ask under a request id of the caller's own, of at most 128 bytes: who asks again with the same id, from any
-// member and after any failure of its own, gets the first answer, as long as the key remembers it (see Options.Window).
+// member and after any failure of its own, gets the first answer, as long as the key remembers it (see Options.Window). An answer above 64 KiB is not kept: who asks
+// again gets chainmail.ErrUnknownOutcome, whose text says that the message took effect. An id that was used for another
+// method of the key is chainmail.ErrRejected.
+// A key that is deleted remembers nothing any more, so the same id is run again after that. To be told ErrUnknownOutcome
+// instead, send m.Call with Call.Tried: how long ago the message was first sent. Repeats that Ask makes by itself do so.
 func (m *Method[Req, Resp]) AskOnce(ctx context.Context, a Asker, key, id string, req Req) (Resp, error) {
 	c, err := m.Call(key, req)
 	if err != nil {
@@ -219,6 +228,7 @@ const (
 	CodeBadBody                      // the message cannot be decoded
 	CodeUnknown                      // a repeated request that may have been run is not in the window any more
 	CodeGone                         // the stream is not here any more
+	CodeReused                       // the request's id is that of a message for another method
 	firstCode    uint16 = 1000
 )
 

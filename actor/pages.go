@@ -15,6 +15,7 @@ type pages struct {
 	form   *form             // of the values, nil if nothing in them can be unknown
 	elem   reflect.Type      // of the values
 	dirty  map[string][]byte // by name; nil: removed
+	most   int64             // bytes that a state may take, 0: not known
 	frozen bool              // a query runs: nothing may change
 	broken bool              // something was changed while frozen
 

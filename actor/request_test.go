@@ -107,7 +107,7 @@ func TestWindowIsBounded(t *testing.T) {
 			t.Errorf("%d requests are kept, in %d bytes; %d pages", n, bytes, len(pages))
 		}
 		must(add.AskOnce(ctx, c, "a", "long", 65<<10))
-		if _, err := add.AskOnce(ctx, c, "a", "long", 65<<10); !errors.Is(err, chainmail.ErrFailed) || !strings.Contains(err.Error(), "too long to be kept") {
+		if _, err := add.AskOnce(ctx, c, "a", "long", 65<<10); !errors.Is(err, chainmail.ErrUnknownOutcome) || errors.Is(err, chainmail.ErrFailed) || !strings.Contains(err.Error(), "took effect the first time") || !strings.Contains(err.Error(), "65536 bytes") {
 			t.Errorf("a request whose answer was not kept gives %v", err)
 		}
 		call := must(add.Call("a", 1))
@@ -122,6 +122,31 @@ func TestWindowIsBounded(t *testing.T) {
 		call.RequestID, call.Tried = "later", time.Second
 		if _, err := c.AskActor(ctx, call); err != nil {
 			t.Errorf("one that was made after all that were forgotten: %v", err)
+		}
+	})
+}
+
+// A request id belongs to the method that it was used for first: another one is not run, and is not given its answer.
+func TestRequestIDOfAnotherMethod(t *testing.T) {
+	typ := actor.NewType("adder", actor.Options[steps]{})
+	add := actor.Handle(typ, "add", func(_ context.Context, s *steps, n int) (int, error) { s.N += n; return s.N, nil })
+	sub := actor.Handle(typ, "sub", func(_ context.Context, s *steps, n int) (int, error) { s.N -= n; return s.N, nil })
+	bubble(t, 2, []actor.Registered{typ}, func(t *testing.T, c *chainmailtest.Cluster) {
+		ctx := within(t, time.Minute)
+		must(add.AskOnce(ctx, c, "a", "id", 5))
+		for range 2 {
+			if n, err := sub.AskOnce(ctx, c, "a", "id", 3); !errors.Is(err, chainmail.ErrRejected) || !strings.Contains(err.Error(), "another method") {
+				t.Errorf("the id of another method gives %d, %v", n, err)
+			}
+			if n := must(add.AskOnce(ctx, c, "a", "id", 5)); n != 5 {
+				t.Errorf("the first answer was 5, not %d", n)
+			}
+		}
+		if _, err := c.Any().KV().Put(ctx, "a", []byte("x"), chainmail.RequestID("id")); err != nil {
+			t.Error(err)
+		}
+		if gone, err := c.Any().KV().Delete(ctx, "a", chainmail.RequestID("id")); gone || !errors.Is(err, chainmail.ErrRejected) {
+			t.Errorf("kv: the id of another method gives %t, %v", gone, err)
 		}
 	})
 }

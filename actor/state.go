@@ -169,6 +169,15 @@ func (d *def) load(kept map[string]core.Page) (*state, error) {
 	return s, nil
 }
 
+// bound tells containers how many bytes the state may take.
+func (s *state) bound(most int64) {
+	for _, p := range s.boxes {
+		if p != nil {
+			p.most = most
+		}
+	}
+}
+
 func (s *state) box(i int) box {
 	return s.ptr.Elem().Field(s.d.plan[i].index).Addr().Interface().(box)
 }

@@ -22,6 +22,7 @@ const (
 
 // stream is one under way at its actor: an iterator that goes on when it is asked, in the actor's turn.
 type stream struct {
+	name string                                // of the method
 	next func() ([]byte, error, bool)          // of elements that the actor gives
 	push func(in *chunk) ([]byte, bool, error) // of elements that it takes
 	stop func()
@@ -105,7 +106,7 @@ func (s *Source[Req, T]) Ask(ctx context.Context, a Asker, key string, req Req) 
 			if got.End {
 				return
 			}
-			c = Call{Type: s.d.name, Key: key, Method: nextMethod, Body: pack(&chunk{ID: id, Seq: seq}), Reads: true}
+			c = Call{Type: s.d.name, Key: key, Method: nextMethod, Shown: s.name, Body: pack(&chunk{ID: id, Seq: seq}), Reads: true}
 		}
 	}
 }
@@ -122,7 +123,7 @@ func (r *remote) HandlerCode() uint16 { return r.code }
 // close tells the actor that the caller wants no more, if there is any.
 func (s *Source[Req, T]) close(ctx context.Context, a Asker, key, id string) {
 	if id != "" {
-		a.TellActor(context.WithoutCancel(ctx), Call{Type: s.d.name, Key: key, Method: nextMethod, Body: pack(&chunk{ID: id, End: true})})
+		a.TellActor(context.WithoutCancel(ctx), Call{Type: s.d.name, Key: key, Method: nextMethod, Shown: s.name, Body: pack(&chunk{ID: id, End: true})})
 	}
 }
 
@@ -154,13 +155,14 @@ func unpack(b []byte) (c chunk, err error) {
 
 // streamOpen starts a stream and gives its first elements. The context of the stream is the activation's: that of the
 // message ends with it.
-func (i *instance) streamOpen(_ context.Context, m *methodDef, state any, body []byte) ([]byte, error) {
+func (i *instance) streamOpen(name string, m *methodDef, state any, body []byte) ([]byte, error) {
+	i.flowing = name
 	i.endIdle()
 	next, stop, err := m.open(streamCtx{i.work(), i}, state, body)
 	if err != nil {
 		return nil, err
 	}
-	s := &stream{next: next, stop: stop}
+	s := &stream{name: name, next: next, stop: stop}
 	return i.streamRead(newID(), s)
 }
 
@@ -213,7 +215,7 @@ func (i *instance) dropStream(id string) {
 		delete(i.streams, id)
 		t := i.turn
 		i.turn = nil
-		i.protected("stream", func() error { s.stop(); return nil })
+		i.protected(s.name, func() error { s.stop(); return nil })
 		i.turn = t
 	}
 }
@@ -229,6 +231,9 @@ func (i *instance) streamNext(body []byte) ([]byte, error) {
 		return nil, err
 	}
 	s := i.streams[c.ID]
+	if i.flowing = ""; s != nil {
+		i.flowing = s.name
+	}
 	switch {
 	case c.End:
 		if s != nil && s.next != nil { // one that takes elements may change something: it is ended with them
@@ -276,7 +281,10 @@ func (i *instance) streamRead(id string, s *stream) ([]byte, error) {
 	if i.streams[id] != nil {
 		s.seq++
 	}
-	err := i.keepStream(id, s)
+	err := i.h.fits(i.key, s.name, s.last)
+	if err == nil {
+		err = i.keepStream(id, s)
+	}
 	goesOn = err == nil
 	return s.last, err
 }
@@ -346,6 +354,7 @@ func (i *instance) streamPush(_ context.Context, state any, body []byte) ([]byte
 		return nil, err
 	}
 	s := i.streams[c.ID]
+	i.flowing = ""
 	if s == nil {
 		m := i.d.methods[c.Name]
 		if c.Name == "" || m == nil || m.take == nil {
@@ -353,7 +362,9 @@ func (i *instance) streamPush(_ context.Context, state any, body []byte) ([]byte
 		}
 		i.endIdle()
 		s = m.take(streamCtx{i.work(), i}, state)
+		s.name = c.Name
 	}
+	i.flowing = s.name
 	switch {
 	case c.Seq != 0 && c.Seq == s.seq && s.last != nil:
 		return s.last, nil
@@ -387,13 +398,14 @@ func broken(in *chunk) error {
 
 // Send sends the elements of a stream, as fast as the actor takes them, and gives its answer: also if it wanted no more
 // before the end. An error in the stream is given to the handler and ends it. The error is ErrStreamGone if the key moved
-// meanwhile: what was committed until then stays.
+// meanwhile, and one of unknown outcome if the sending broke off after elements that were taken: what was committed until
+// then stays.
 func (s *Sink[T, Resp]) Send(ctx context.Context, a Asker, key string, in iter.Seq2[T, error]) (resp Resp, err error) {
 	c := chunk{ID: newID(), Seq: 1, Name: s.name}
 	size := 0
 	var last chunk
 	send := func() bool {
-		last, err = askChunk(ctx, a, Call{Type: s.d.name, Key: key, Method: pushMethod, Body: pack(&c), Once: true})
+		last, err = askChunk(ctx, a, Call{Type: s.d.name, Key: key, Method: pushMethod, Shown: s.name, Body: pack(&c), Once: true, Further: c.Seq > 1})
 		c, size = chunk{ID: c.ID, Seq: c.Seq + 1}, 0
 		return err == nil && !last.End
 	}
@@ -418,7 +430,7 @@ func (s *Sink[T, Resp]) Send(ctx context.Context, a Asker, key string, in iter.S
 	}
 	if err != nil {
 		if e := coded(nil); !errors.As(err, &e) || e.HandlerCode() == 0 { // the handler may be waiting for more
-			a.TellActor(context.WithoutCancel(ctx), Call{Type: s.d.name, Key: key, Method: pushMethod,
+			a.TellActor(context.WithoutCancel(ctx), Call{Type: s.d.name, Key: key, Method: pushMethod, Shown: s.name,
 				Body: pack(&chunk{ID: c.ID, End: true, Code: CodeGone, Err: "the sender broke off"})})
 		}
 		return resp, s.d.known(err)

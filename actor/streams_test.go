@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -315,8 +317,11 @@ func TestStreamsOfCallersThatLeave(t *testing.T) {
 				}
 			}
 		})
-		if !errors.Is(err, chainmail.ErrUnavailable) && !errors.Is(err, chainmail.ErrUnknownOutcome) {
+		if !errors.Is(err, chainmail.ErrUnknownOutcome) || errors.Is(err, chainmail.ErrUnavailable) { // 64 were taken
 			t.Errorf("a sender whose context has ended gets %v", err)
+		}
+		if _, err = f.sum.Send(ctx, c.Node(0), "k", upTo(1000)); !errors.Is(err, chainmail.ErrUnavailable) { // nothing was
+			t.Errorf("a sender whose context had ended gets %v", err)
 		}
 		f.over(t)
 	})
@@ -407,4 +412,82 @@ func TestIdleStreamEndsInItsOwnTurn(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Errors of streams, and of a body's Do, name what the caller knows, and no message of this package's own.
+func TestErrorsNameTheMethod(t *testing.T) {
+	bad := make(chan error, 1)
+	worker := actor.NewType("worker", actor.Options[steps]{Run: func(ctx context.Context, self *actor.Self[steps]) error {
+		bad <- self.Do(ctx, func(context.Context, *steps) error { panic("in the body") })
+		return nil
+	}})
+	start := actor.Handle(worker, "start", func(_ context.Context, s *steps, _ actor.None) (int, error) { return s.N, nil })
+	typ := actor.NewType("flow", actor.Options[steps]{})
+	count := actor.Stream(typ, "count", func(ctx context.Context, s *steps, how int) iter.Seq2[int, error] {
+		return func(yield func(int, error) bool) {
+			for i := range 200 {
+				switch {
+				case i < 100:
+				case how == 1:
+					panic("in the stream")
+				case how == 2:
+					s.N++
+				case how == 3:
+					runtime.Goexit()
+				}
+				if !yield(i, nil) {
+					return
+				}
+			}
+		}
+	})
+	sum := actor.Collect(typ, "sum", func(ctx context.Context, s *steps, in iter.Seq2[int, error]) (int, error) {
+		for v := range in {
+			switch v {
+			case 101:
+				panic("in the sum")
+			case 103:
+				runtime.Goexit()
+			}
+		}
+		return 0, errOwn
+	})
+	bubble(t, 2, []actor.Registered{typ, worker}, func(t *testing.T, c *chainmailtest.Cluster) {
+		ctx := within(t, time.Minute)
+		names := func(what string, err error, words string) {
+			t.Helper()
+			if err == nil || strings.Contains(err.Error(), "@") || !strings.Contains(err.Error(), words) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		over, done := context.WithCancel(ctx)
+		done()
+		for how := range 4 {
+			ctx, what := ctx, fmt.Sprint("stream ", how)
+			if how == 0 {
+				ctx = over
+			}
+			var last error
+			for _, last = range count.Ask(ctx, c, "k", how) {
+			}
+			names(what, last, "count flow/k at version")
+			if how == 1 || how == 3 {
+				names(what, last, "count of flow/k")
+			}
+			_, err := sum.Send(ctx, c, "k", func(yield func(int, error) bool) {
+				for range 100 {
+					if !yield(0, nil) {
+						return
+					}
+				}
+				yield(100+how, nil)
+			})
+			names(what, err, "sum flow/k at version")
+			if how == 1 || how == 3 {
+				names(what, err, "sum of flow/k")
+			}
+		}
+		must(start.Ask(ctx, c, "k", actor.None{}))
+		names("the body", <-bad, "Do of worker/k panicked")
+	})
 }

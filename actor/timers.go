@@ -15,13 +15,14 @@ type timer struct{ t *time.Timer }
 func (t *timer) stop() { t.t.Stop() }
 
 // After has a message sent to the actor itself, once, after d: if the handler succeeds, and as long as the activation lives.
-// A timer of the same name is replaced.
+// A timer of the same name is replaced. It is an error in a Query, and once the handler whose context it is has returned.
 func After[Req, Resp any](ctx context.Context, name string, d time.Duration, m *Method[Req, Resp], req Req) error {
 	return setTimer(ctx, name, d, 0, m, req)
 }
 
 // Every has a message sent to the actor itself again and again, d after the answer to the one before: if the handler succeeds,
 // and as long as the activation lives. OnActivate is the place for it. A timer of the same name is replaced.
+// Errors are those of After.
 func Every[Req, Resp any](ctx context.Context, name string, d time.Duration, m *Method[Req, Resp], req Req) error {
 	if d <= 0 {
 		return fmt.Errorf("timer %q for %s: every %s is no pause", name, m.name, d)
@@ -35,11 +36,10 @@ func setTimer[Req, Resp any](ctx context.Context, name string, first, every time
 		return err
 	}
 	i := t.i
-	t.later = append(t.later, func() []core.Change {
+	return t.ask(fmt.Sprintf("timer %q", name), t.thenLater(func() []core.Change {
 		i.arm(&i.timers, name, first, func() time.Duration { i.send(c); return every })
 		return nil
-	})
-	return nil
+	}))
 }
 
 // toSelf gives the turn, and the message to the actor itself.
@@ -55,10 +55,10 @@ func toSelf[Req, Resp any](ctx context.Context, m *Method[Req, Resp], req Req) (
 	return t, c, err
 }
 
-// StopTimer stops a timer of the actor's, if the handler succeeds.
+// StopTimer stops a timer of the actor's, if the handler succeeds. A query that asks for it fails.
 func StopTimer(ctx context.Context, name string) {
 	if t := Current(ctx); t != nil {
-		t.later = append(t.later, func() []core.Change { t.i.disarm(t.i.timers, name); return nil })
+		t.must(fmt.Sprintf("StopTimer %q", name), t.thenLater(func() []core.Change { t.i.disarm(t.i.timers, name); return nil }))
 	}
 }
 
@@ -129,7 +129,7 @@ type reminder struct {
 
 // Remind has a message sent to the actor itself at a time, and then again every so often, or never with 0. It is kept with
 // the state: it survives crashes, moves and idle times, and takes effect once each time, late if nobody could run it.
-// Times are those of the owner's clock. A reminder of the same name is replaced.
+// Times are those of the owner's clock. A reminder of the same name is replaced. Errors are those of After.
 func Remind[Req, Resp any](ctx context.Context, name string, at time.Time, every time.Duration, m *Method[Req, Resp], req Req) error {
 	switch {
 	case every < 0:
@@ -141,16 +141,15 @@ func Remind[Req, Resp any](ctx context.Context, name string, at time.Time, every
 	if err != nil {
 		return err
 	}
-	t.later = append(t.later, func() []core.Change {
+	return t.ask(fmt.Sprintf("reminder %q", name), t.thenLater(func() []core.Change {
 		return t.i.setReminder(name, reminder{at.UnixNano(), every, c.Method, c.Body})
-	})
-	return nil
+	}))
 }
 
-// StopReminder removes a reminder, if the handler succeeds.
+// StopReminder removes a reminder, if the handler succeeds. A query that asks for it fails.
 func StopReminder(ctx context.Context, name string) {
 	if t := Current(ctx); t != nil {
-		t.later = append(t.later, func() []core.Change { return t.i.dropReminder(name) })
+		t.must(fmt.Sprintf("StopReminder %q", name), t.thenLater(func() []core.Change { return t.i.dropReminder(name) }))
 	}
 }
 

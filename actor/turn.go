@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"chainmail/engine/core"
@@ -13,11 +14,17 @@ import (
 
 // Turn is the run of one message by its actor. Handlers get it with Current.
 type Turn struct {
-	i     *instance
-	path  []core.Key // the keys that wait for its answer
-	stop  bool
-	gone  bool
-	later []func() []core.Change // what a handler asked for, done if it succeeds
+	i    *instance
+	path []core.Key // the keys that wait for its answer
+
+	mu     sync.Mutex // a handler's goroutines may outlive it
+	reads  bool       // a query's: it must ask for nothing
+	over   bool       // the handler has returned: it is too late to ask
+	misuse error      // what a query has asked for all the same
+	stop   bool
+	reason string // of stop
+	gone   bool
+	later  []func() []core.Change // what a handler asked for, done if it succeeds
 }
 
 type (
@@ -48,15 +55,74 @@ func (t *Turn) Key() string { return t.i.key.Name }
 // Member is described at Type.
 func (t *Turn) Member() string { return t.i.h.cfg.Member }
 
-// Delete removes the key's state when the handler succeeds, and its timers and reminders: it is as if it had never been used.
-func (t *Turn) Delete() { t.gone = true }
+// Delete removes the key's state when the handler succeeds, its timers and reminders, and the requests that it
+// remembers (see AskOnce): it is as if it had never been used. A query that asks for it fails.
+func (t *Turn) Delete() { t.must("Delete", func() { t.gone = true }) }
+
+// stopped is the reason of an end that a handler has asked for.
+const stopped = "stopped"
 
 // Stop ends the activation when the handler succeeds and what it changed is committed; the next message starts another one.
-// A body that runs is not started again until then.
-func (t *Turn) Stop() { t.stop = true }
+// A body that runs is not started again until then. A query that asks for it fails.
+func (t *Turn) Stop() { t.must("Stop", func() { t.stop, t.reason = true, stopped }) }
+
+// ask notes what a handler asks for, if it is one that may and has not returned.
+func (t *Turn) ask(what string, f func()) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.over:
+		return fmt.Errorf("%s of %s: the handler whose context it is has returned", what, t.i.key)
+	case t.reads:
+		return fmt.Errorf("%s of %s by a query, which changes nothing: make it a Handle", what, t.i.key)
+	}
+	f()
+	return nil
+}
+
+// must is ask where no error can be given: the query fails in its place. When the handler has returned nobody is left to
+// tell.
+func (t *Turn) must(what string, f func()) {
+	err := t.ask(what, f)
+	if err == nil {
+		return
+	}
+	t.mu.Lock()
+	over := t.over
+	if t.misuse == nil {
+		t.misuse = err
+	}
+	t.mu.Unlock()
+	if over {
+		t.i.h.cfg.Logger.Warn("call without effect", "key", t.i.key.String(), "error", err)
+	}
+}
+
+func (t *Turn) thenLater(f func() []core.Change) func() {
+	return func() { t.later = append(t.later, f) }
+}
+
+// end is called when the handler has returned.
+func (t *Turn) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.over = true
+}
+
+// query begins and ends the part of the turn in which nothing may be asked for, and says what was.
+func (t *Turn) query(on bool) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.reads = on
+	if t.misuse != nil {
+		return &Error{CodeFailed, t.misuse.Error()}
+	}
+	return nil
+}
 
 // apply does what a handler has asked for, and gives the changes for it.
 func (i *instance) apply(t *Turn) []core.Change {
+	t.end()
 	if t.gone {
 		i.st, i.awake = nil, false
 		for _, in := range []map[string]*timer{i.timers, i.remind} {
@@ -70,10 +136,13 @@ func (i *instance) apply(t *Turn) []core.Change {
 }
 
 func (t *Turn) doLater() (out []core.Change) {
-	for _, f := range t.later {
+	t.mu.Lock()
+	later := t.later
+	t.later = nil
+	t.mu.Unlock()
+	for _, f := range later {
 		out = append(out, f()...)
 	}
-	t.later = nil
 	return out
 }
 
@@ -121,6 +190,9 @@ type job struct {
 	err error // of f, once the actor has run it. Host.mu guards it: who asked may have given up
 }
 
+// doShown is what errors call a Self.Do.
+const doShown = "Do"
+
 func (h *Host) inTurn(ctx context.Context, i *instance, f func(context.Context, any) error) error {
 	j := &job{i: i, f: f}
 	h.mu.Lock()
@@ -128,7 +200,7 @@ func (h *Host) inTurn(ctx context.Context, i *instance, f func(context.Context, 
 	id := h.lastJob
 	h.jobs[id] = j
 	h.mu.Unlock()
-	_, err := h.cfg.Asker.AskActor(ctx, Call{Type: i.key.Type, Key: i.key.Name, Method: doMethod, Body: binary.BigEndian.AppendUint64(nil, id)})
+	_, err := h.cfg.Asker.AskActor(ctx, Call{Type: i.key.Type, Key: i.key.Name, Method: doMethod, Shown: doShown, Body: binary.BigEndian.AppendUint64(nil, id)})
 	h.mu.Lock()
 	delete(h.jobs, id)
 	own := j.err

@@ -18,13 +18,15 @@ type Options[S any] struct {
 	// Pinned keys have one copy, on the member that they name: "key@member". They never move: while that member is away they
 	// wait, and when it leaves for good, or restarts without a store, they are lost. Replicas is not used then.
 	Pinned     bool
-	WriteAll   bool          // a write needs every replica, not a majority: any dead one blocks it until it is removed
-	LocalReads bool          // queries are answered by the owner alone: they may be stale while two members take themselves for it
-	Idle       time.Duration // an activation without messages for so long ends; default 5 min, negative: never
-	Mailbox    int           // messages that wait for one key; default: the member's limit
-	Pipeline   int           // messages of a key that may have run before their commit is done, 1: each waits for the one before; default 512
-	Window     int           // request ids that a key remembers; those of the last 7 s up to 256 times as many. Default 32, negative: none
-	Codec      Codec         // of messages and pages; default MsgPack
+	WriteAll   bool // a write needs every replica, not a majority: any dead one blocks it until it is removed
+	LocalReads bool // queries are answered by the owner alone: they may be stale while two members take themselves for it
+	// Idle ends an activation without messages for so long; default 5 min, and never with a Run; negative: never. One that is
+	// set ends a Run that goes on, and takes back the mark that starts it elsewhere: it runs again when the key is asked.
+	Idle     time.Duration
+	Mailbox  int   // messages that wait for one key; default: the member's limit
+	Pipeline int   // messages of a key that may have run before their commit is done, 1: each waits for the one before; default 512
+	Window   int   // request ids that a key remembers, with answers up to 64 KiB; those of the last 7 s up to 256 times as many. Default 32, negative: none
+	Codec    Codec // of messages and pages; default MsgPack
 	// Durable says that the keys have to outlive a loss of all members: a member without a store does not start with the type.
 	Durable bool
 	// Inline says that no handler waits for anything: no Ask, no I/O, no lock. They run where the engine is stepped, on its
@@ -39,12 +41,13 @@ type Options[S any] struct {
 	// it returns an error, the message fails with it and the next one tries again. It is called again whenever the state is
 	// built anew: with Reset, after Delete, and when a change was refused because it was too big.
 	OnActivate func(ctx context.Context, state *S) error
-	// OnDeactivate is called when an activation has ended: moved, fenced (another member took over), idle, closing. What it
-	// changes is not kept.
+	// OnDeactivate is called when an activation has ended: moved, fenced (another member took over), idle, stopped (by
+	// Turn.Stop or OnFailure), closing. What it changes is not kept.
 	OnDeactivate func(ctx context.Context, state *S, reason string)
 	// Run is work of the actor's own, beside its messages, from activation until it returns or ctx ends: because the
 	// activation did, or the time that its member had to leave. While it has not returned nil the key is marked as active: it
-	// is started again wherever its owner is. If it returns an error or panics it is run again after a pause that grows.
+	// is started again wherever its owner is. Only an Idle that is set ends it before that, and the mark too. If it returns an
+	// error or panics it is run again after a pause that grows.
 	Run func(ctx context.Context, self *Self[S]) error
 }
 

@@ -84,6 +84,9 @@ func New(t TB, o Options) *Cluster {
 	if o.Members == 0 {
 		o.Members = 3
 	}
+	if o.Members < 0 || o.Replicas < 0 || o.Heartbeat < 0 {
+		t.Fatalf("chainmailtest: Members is %d, Replicas %d, Heartbeat %s: none is below 0", o.Members, o.Replicas, o.Heartbeat)
+	}
 	c := &Cluster{t: t, opts: o, pace: paceHere(), net: newNetwork(), dir: t.TempDir()}
 	if o.Heartbeat != 0 {
 		c.pace.heartbeat = o.Heartbeat
@@ -177,7 +180,22 @@ func (c *Cluster) all() []member {
 func (c *Cluster) Len() int { return len(c.all()) }
 
 // Node gives a member. After Kill its calls fail with chainmail.ErrClosed; after Restart there is another one.
-func (c *Cluster) Node(i int) *chainmail.Node { return c.all()[i].node }
+func (c *Cluster) Node(i int) *chainmail.Node {
+	c.t.Helper()
+	c.known("Node", i)
+	return c.all()[i].node
+}
+
+// known fails the test if a number is no member's, before anything is done with it or locked.
+func (c *Cluster) known(what string, which ...int) {
+	c.t.Helper()
+	n := c.Len()
+	for _, i := range which {
+		if i < 0 || i >= n {
+			c.t.Fatalf("chainmailtest: %s of member %d: there are members 0 to %d", what, i, n-1)
+		}
+	}
+}
 
 // Any gives a member that runs, another one each time.
 func (c *Cluster) Any() *chainmail.Node {
@@ -242,6 +260,10 @@ func (c *Cluster) Remove(which ...int) { c.t.Helper(); c.Change(0, which...) }
 // Change adds members and removes others in one change, and waits until it is done. It returns the new ones' numbers.
 func (c *Cluster) Change(add int, remove ...int) []int {
 	c.t.Helper()
+	c.known("Change", remove...)
+	if add < 0 {
+		c.t.Fatalf("chainmailtest: Change adds %d members", add)
+	}
 	q := coordinator.ChangeRequest{Key: coordinator.NewKey(), By: "chainmailtest"}
 	var added []int
 	for range add {

@@ -22,6 +22,7 @@ func (c *Cluster) stop(i int) {
 // end of their contexts: what they do then reaches nobody.
 func (c *Cluster) Kill(which ...int) {
 	c.t.Helper()
+	c.known("Kill", which...)
 	for _, i := range which {
 		c.stop(i)
 	}
@@ -31,6 +32,7 @@ func (c *Cluster) Kill(which ...int) {
 // It does not wait until they serve: see Settle.
 func (c *Cluster) Restart(which ...int) {
 	c.t.Helper()
+	c.known("Restart", which...)
 	for _, i := range which {
 		if !c.all()[i].dead {
 			c.stop(i)
@@ -43,12 +45,14 @@ func (c *Cluster) Restart(which ...int) {
 
 // Pause stalls all that members send and are sent, as SIGSTOP does: no connection is closed. What is asked at the member
 // itself does run, and waits for the others.
-func (c *Cluster) Pause(which ...int) { c.pause(true, which) }
+func (c *Cluster) Pause(which ...int) { c.t.Helper(); c.pause("Pause", true, which) }
 
 // Resume ends Pause: what has stalled is delivered.
-func (c *Cluster) Resume(which ...int) { c.pause(false, which) }
+func (c *Cluster) Resume(which ...int) { c.t.Helper(); c.pause("Resume", false, which) }
 
-func (c *Cluster) pause(on bool, which []int) {
+func (c *Cluster) pause(what string, on bool, which []int) {
+	c.t.Helper()
+	c.known(what, which...)
 	var names []string
 	c.mu.Lock()
 	for _, i := range which {
@@ -66,6 +70,9 @@ func (c *Cluster) pause(on bool, which []int) {
 // Partition cuts every member of one side off from every one of the other, in both directions. Connections stall, and new
 // ones are not made; none is reset.
 func (c *Cluster) Partition(a, b []int) {
+	c.t.Helper()
+	c.known("Partition", a...)
+	c.known("Partition", b...)
 	all := c.all()
 	c.net.change(func() {
 		for _, i := range a {
@@ -79,12 +86,16 @@ func (c *Cluster) Partition(a, b []int) {
 
 // Cut stalls what one member sends to another. What the other one sends arrives.
 func (c *Cluster) Cut(from, to int) {
+	c.t.Helper()
+	c.known("Cut", from, to)
 	all := c.all()
 	c.net.change(func() { c.net.cut[way{all[from].id, all[to].id}] = true })
 }
 
 // Delay makes all that one member sends to another arrive so much later.
 func (c *Cluster) Delay(from, to int, d time.Duration) {
+	c.t.Helper()
+	c.known("Delay", from, to)
 	all := c.all()
 	c.net.change(func() { c.net.delay[way{all[from].id, all[to].id}] = d })
 }

@@ -13,6 +13,7 @@ import (
 type Call struct {
 	Key       core.Key
 	Method    string
+	Shown     string // what errors call the method; "": Method
 	Body      []byte
 	RequestID string
 	Tried     time.Duration // as in core.Call

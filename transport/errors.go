@@ -12,6 +12,7 @@ var (
 	ErrUnknownMember = errors.New("address of the member is not known")
 	ErrUnreachable   = errors.New("member cannot be reached")
 	ErrFrame         = errors.New("bad frame")
+	ErrTooBig        = fmt.Errorf("%w: it is too big", ErrFrame) // to be sent
 
 	ErrProtocol     = errors.New("protocol versions do not meet")
 	ErrWrongCluster = errors.New("another cluster")

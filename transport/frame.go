@@ -35,6 +35,9 @@ const (
 	maxFrame   = 8 << 20
 )
 
+// MaxPayload is what a one-way frame holds.
+const MaxPayload = maxFrame
+
 func limit(c Class) int {
 	if c == ClassControl {
 		return maxControl

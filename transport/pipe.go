@@ -35,7 +35,7 @@ type pipe struct {
 	rest    []byte                // what the socket did not take from a sender
 }
 
-// Send queues a one-way frame for a member and returns at once. An error means that it will not be delivered: ErrBusy,
+// Send queues a one-way frame for a member and returns at once. An error means that it will not be delivered: ErrBusy, ErrTooBig,
 // ErrUnknownMember, ErrUnreachable, ErrClosed. No error does not mean that it will be.
 func (t *Transport) Send(to string, lane Lane, kind uint8, payload []byte) error {
 	return t.SendFunc(to, lane, kind, false, func(dst []byte) []byte { return append(dst, payload...) })
@@ -84,7 +84,7 @@ func (p *pipe) send(kind uint8, alone bool, add func(dst []byte) []byte) error {
 	q := beginFrame(p.queue, kind, oneWay, 0)
 	q = add(q)
 	if len(q)-start-headerSize > maxFrame {
-		return fmt.Errorf("frame of %d bytes for %s, at most %d: %w", len(q)-start-headerSize, p.key.member, maxFrame, ErrFrame)
+		return fmt.Errorf("frame of %d bytes for %s, at most %d: %w", len(q)-start-headerSize, p.key.member, maxFrame, ErrTooBig)
 	}
 	endFrame(q, start)
 	p.queue = q

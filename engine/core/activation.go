@@ -370,7 +370,7 @@ func (c *Core) executed(in *Executed) {
 		a.batch.add(h, r)
 	}
 	if in.Stop {
-		c.windDown(a, "idle")
+		c.windDown(a, cmp.Or(in.Reason, "idle"))
 		return
 	}
 	c.pump(a)

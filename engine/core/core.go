@@ -46,6 +46,12 @@ type Limits struct {
 	Name      int // bytes of a key's name; default 1 KiB
 }
 
+// DefaultState and DefaultName are the defaults of Limits.State and Limits.Name.
+const (
+	DefaultState = 4 << 20
+	DefaultName  = 1 << 10
+)
+
 func (l Limits) withDefaults() Limits {
 	set := func(p *int, d int) {
 		if *p == 0 {
@@ -55,8 +61,8 @@ func (l Limits) withDefaults() Limits {
 	set(&l.Held, 65536)
 	set(&l.HeldBytes, 64<<20)
 	set(&l.Mailbox, 1024)
-	set(&l.State, 4<<20)
-	set(&l.Name, 1<<10)
+	set(&l.State, DefaultState)
+	set(&l.Name, DefaultName)
 	return l
 }
 

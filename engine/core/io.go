@@ -37,6 +37,7 @@ type Executed struct {
 	Text       string
 	Changes    []Change // none: a read
 	Stop       bool     // the activation ends in order once this is committed
+	Reason     string   // why, with Stop; constant; "": it is idle
 }
 
 // Change is what a handler did to one page. The Change with Name "" and Delete deletes the key.
@@ -122,7 +123,7 @@ const RepeatMost = 12 * time.Second
 type Ended struct {
 	Activation uint64
 	Key        Key
-	Reason     string // constant: "moved", "fenced", "idle", "closing", "lost"
+	Reason     string // constant: "moved", "fenced", "idle", "closing", "lost", or that of Executed
 }
 
 // Report asks that the log is told. It is repeated until a view shows it.

@@ -3,6 +3,7 @@ package kinds
 import (
 	"cmp"
 	"encoding/binary"
+	"hash/fnv"
 	"slices"
 	"strings"
 	"time"
@@ -26,8 +27,8 @@ const (
 	requestPrefix = "@req/"
 	// MaxRequestID bounds a request id, in bytes: it is part of a page's name.
 	MaxRequestID = 128
-	// maxKept bounds an answer that is kept; of a longer one is kept that it was given.
-	maxKept = 64 << 10
+	// MaxKept bounds an answer that is kept; of a longer one is kept that it was given.
+	MaxKept = 64 << 10
 	// windowSlack is how far the clocks of two owners may differ, and a message be on its way.
 	windowSlack = 2 * time.Second
 	// keepFor is how long a request is remembered although as many as the window has came after it, and keepTimes bounds
@@ -39,9 +40,24 @@ const (
 	keepBytes = 256 << 10
 )
 
-// A request's page: its number (8 bytes), when it was run (Unix time in ms, 8), 1 if the answer was too long to keep, and
-// the answer.
-const requestHead = 17
+// A request's page: its number (8 bytes), when it was run (Unix time in ms, 8), flags (1), the sum of its method if they
+// say that it is there (4), and the answer. Pages from before there were sums have none.
+const (
+	requestHead = 17
+	flagTooLong = 1 // the answer was not kept
+	flagMethod  = 2
+	methodBytes = 4
+)
+
+// Found is what a window has of a request.
+type Found uint8
+
+const (
+	Missing Found = iota
+	Kept          // it was run: here is its answer
+	TooLong       // it was run, and its answer was too long to be kept
+	Another       // a message for another method was run under its id
+)
 
 type noted struct {
 	id  string
@@ -82,13 +98,39 @@ func NewWindow(now time.Time, state map[string]core.Page, stamp core.Stamp, size
 	return w
 }
 
-// Find gives the answer of a request that has been run: whole is false if it was too long to be kept.
+// Find gives the answer of a request that has been run, whatever its method: whole is false if it was too long to be kept.
 func (w *Window) Find(state map[string]core.Page, id string) (body []byte, whole, found bool) {
+	body, f := w.FindOf(state, id, "")
+	return body, f == Kept, f != Missing
+}
+
+// FindOf is Find for a method; "" for any.
+func (w *Window) FindOf(state map[string]core.Page, id, method string) (body []byte, found Found) {
 	p, ok := state[requestPrefix+id]
 	if !ok || len(p.Data) < requestHead {
-		return nil, false, false
+		return nil, Missing
 	}
-	return p.Data[requestHead:], p.Data[requestHead-1] == 0, true
+	flags, body := p.Data[requestHead-1], p.Data[requestHead:]
+	if flags&flagMethod != 0 {
+		if len(body) < methodBytes {
+			return nil, Missing
+		}
+		if method != "" && binary.BigEndian.Uint32(body) != sumOf(method) {
+			return nil, Another
+		}
+		body = body[methodBytes:]
+	}
+	if flags&flagTooLong != 0 {
+		return nil, TooLong
+	}
+	return body, Kept
+}
+
+// sumOf tells methods apart: it finds mistakes, so that 32 bits are enough.
+func sumOf(method string) uint32 {
+	h := fnv.New32a()
+	h.Write([]byte(method))
+	return h.Sum32()
 }
 
 // Covers says whether a request that was first made some time ago, and is not found, was surely never run: all that was
@@ -99,11 +141,20 @@ func (w *Window) Covers(now time.Time, ago time.Duration) bool {
 
 // Add gives the changes that note a request with its answer, and drop the oldest.
 func (w *Window) Add(now time.Time, state map[string]core.Page, id string, body []byte) []core.Change {
-	data := make([]byte, requestHead, requestHead+min(len(body), maxKept))
+	return w.AddOf(now, state, id, "", body)
+}
+
+// AddOf is Add for a method, which is noted too unless it is "".
+func (w *Window) AddOf(now time.Time, state map[string]core.Page, id, method string, body []byte) []core.Change {
+	data := make([]byte, requestHead, requestHead+methodBytes+min(len(body), MaxKept))
 	binary.BigEndian.PutUint64(data, w.next)
 	binary.BigEndian.PutUint64(data[8:], uint64(now.UnixMilli()))
-	if len(body) > maxKept {
-		data[requestHead-1] = 1
+	if method != "" {
+		data[requestHead-1] = flagMethod
+		data = binary.BigEndian.AppendUint32(data, sumOf(method))
+	}
+	if len(body) > MaxKept {
+		data[requestHead-1] |= flagTooLong
 	} else {
 		data = append(data, body...)
 	}

@@ -23,7 +23,7 @@ func TestWindow(t *testing.T) {
 		if ago := time.Duration(i) * time.Second; i >= 3 && w.Covers(now, ago) != (i == 3) {
 			t.Errorf("before request %d, one that is as old as the first: covered %t", i, w.Covers(now, ago))
 		}
-		for _, ch := range w.Add(now, state, fmt.Sprint(i), []byte{byte(i)}) {
+		for _, ch := range w.AddOf(now, state, fmt.Sprint(i), "add", []byte{byte(i)}) {
 			if ch.Delete {
 				delete(state, ch.Name)
 			} else {
@@ -36,9 +36,9 @@ func TestWindow(t *testing.T) {
 		}
 	}
 	for i := range 10 {
-		body, whole, found := w.Find(state, fmt.Sprint(i))
-		if found != (i >= 7) || found && (!whole || body[0] != byte(i)) {
-			t.Errorf("request %d: %v %t %t", i, body, whole, found)
+		body, found := w.FindOf(state, fmt.Sprint(i), "add")
+		if (found == Kept) != (i >= 7) || found == Kept && (len(body) != 1 || body[0] != byte(i)) {
+			t.Errorf("request %d: %v %d", i, body, found)
 		}
 	}
 	if len(state) != 4 {
@@ -55,13 +55,30 @@ func TestWindow(t *testing.T) {
 	if fresh := NewWindow(start, nil, core.Stamp{}, 3); !fresh.Covers(start, 2*time.Second) {
 		t.Error("the window of an unused key covers nothing")
 	}
-	long := w.Add(start, state, "long", []byte(strings.Repeat("x", maxKept+1)))
+	if body, found := w.FindOf(state, "9", "sub"); found != Another || body != nil {
+		t.Errorf("the same id for another method gives %v %d", body, found)
+	}
+	if body, whole, found := w.Find(state, "9"); !found || !whole || len(body) != 1 || body[0] != 9 {
+		t.Errorf("whatever the method: %v %t %t", body, whole, found)
+	}
+	old := make([]byte, requestHead) // from before methods were noted
+	state[requestPrefix+"old"] = core.Page{Data: append(old, 7)}
+	if body, found := w.FindOf(state, "old", "any"); found != Kept || len(body) != 1 || body[0] != 7 {
+		t.Errorf("an old page gives %v %d", body, found)
+	}
+	old[requestHead-1] = 1
+	state[requestPrefix+"old"] = core.Page{Data: old}
+	if _, found := w.FindOf(state, "old", "any"); found != TooLong {
+		t.Errorf("an old page whose answer was too long gives %d", found)
+	}
+	delete(state, requestPrefix+"old")
+	long := w.AddOf(start, state, "long", "add", []byte(strings.Repeat("x", MaxKept+1)))
 	state[long[0].Name] = core.Page{Data: long[0].Data}
-	if body, whole, found := w.Find(state, "long"); !found || whole || len(body) != 0 {
-		t.Error(len(body), whole, found)
+	if body, found := w.FindOf(state, "long", "add"); found != TooLong || len(body) != 0 {
+		t.Error(len(body), found)
 	}
 	state[requestPrefix+"torn"] = core.Page{Data: []byte("short")}
-	if _, _, found := NewWindow(start, state, used, 3).Find(state, "torn"); found {
+	if _, found := NewWindow(start, state, used, 3).FindOf(state, "torn", "add"); found != Missing {
 		t.Error("a page that is too short is found")
 	}
 }
@@ -76,7 +93,7 @@ func TestWindowOfBusyKey(t *testing.T) {
 	add := func(many int, pause time.Duration) {
 		for range many {
 			now = now.Add(pause)
-			for _, ch := range w.Add(now, state, fmt.Sprint(now.UnixNano()), nil) {
+			for _, ch := range w.AddOf(now, state, fmt.Sprint(now.UnixNano()), "add", nil) {
 				if ch.Delete {
 					delete(state, ch.Name)
 				} else {
@@ -105,6 +122,7 @@ func TestWindowOfBusyKey(t *testing.T) {
 // FuzzWindow: whatever pages are there, a window is made of them, stays within its size, and finds what it notes.
 func FuzzWindow(f *testing.F) {
 	f.Add("a", make([]byte, 17), "b", []byte("short"), uint8(3))
+	f.Add("c", append(make([]byte, 16), 2, 1, 1), "d", append(make([]byte, 16), 3, 1, 1, 1, 1), uint8(3))
 	f.Add("", bytes.Repeat([]byte{0xff}, 20), "\x00", bytes.Repeat([]byte{0x80}, 17), uint8(0))
 	f.Fuzz(func(t *testing.T, id1 string, page1 []byte, id2 string, page2 []byte, size uint8) {
 		state := map[string]core.Page{requestPrefix + id1: {Data: page1}, requestPrefix + id2: {Data: page2}, "v": {Data: []byte("x")}}
@@ -112,27 +130,27 @@ func FuzzWindow(f *testing.F) {
 		n := int(size%8) + 1
 		w := NewWindow(now, state, core.Stamp{Seq: 1}, n)
 		for _, id := range []string{id1, id2, "new"} {
-			w.Find(state, id)
+			w.FindOf(state, id, "add")
 			w.Covers(now, time.Second)
 		}
 		for i := range keepTimes*n + 2 {
 			id := fmt.Sprint("fresh", i)
-			for _, ch := range w.Add(now, state, id, []byte{byte(i)}) {
+			for _, ch := range w.AddOf(now, state, id, "add", []byte{byte(i)}) {
 				if ch.Delete {
 					delete(state, ch.Name)
 				} else {
 					state[ch.Name] = core.Page{Data: ch.Data}
 				}
 			}
-			if body, whole, found := w.Find(state, id); !found || !whole || len(body) != 1 || body[0] != byte(i) {
-				t.Fatalf("what was noted is found as %v %t %t", body, whole, found)
+			if body, found := w.FindOf(state, id, "add"); found != Kept || len(body) != 1 || body[0] != byte(i) {
+				t.Fatalf("what was noted is found as %v %d", body, found)
 			}
 		}
 		if len(state) > keepTimes*n+3 { // those that are no requests stay
 			t.Errorf("a window of %d has %d pages", n, len(state)-1)
 		}
 		again := NewWindow(now, state, core.Stamp{Seq: 2}, n)
-		if _, _, found := again.Find(state, fmt.Sprint("fresh", keepTimes*n+1)); !found {
+		if _, found := again.FindOf(state, fmt.Sprint("fresh", keepTimes*n+1), "add"); found != Kept {
 			t.Error("a window that is made again has lost the newest")
 		}
 	})
