@@ -144,6 +144,11 @@ func (c *Core) roundAnswer(from string, k Key, op uint64, code Code, promised Ep
 	if a == nil || a.state != active {
 		return
 	}
+	if code == CodeRefused { // also after the commit: it would never take what is given to it under this epoch
+		c.number = max(c.number, promised.Number)
+		c.end(a, "fenced")
+		return
+	}
 	if a.round == nil {
 		c.agreed(a, from, code)
 		return
@@ -153,9 +158,6 @@ func (c *Core) roundAnswer(from string, k Key, op uint64, code Code, promised Ep
 	}
 	a.answers[from] = replicaAnswer{code: code}
 	switch code {
-	case CodeRefused:
-		c.number = max(c.number, promised.Number)
-		c.end(a, "fenced")
 	case CodeReceiving:
 		c.wake(a, receivingWait)
 	case CodeOK:

@@ -16,6 +16,7 @@ type scene struct {
 	dead  map[string]bool
 	drop  func(Message) bool        // of the messages that it says arrive not, or not now
 	on    func(id string, x Effect) // every effect
+	each  func()                    // before what arrives at each instant; may be nil
 	queue []Message
 	now   Time
 }
@@ -72,6 +73,9 @@ func (s *scene) run(until Time, at map[Time]*View) {
 				s.step(id, now, &ViewChanged{View: v})
 			}
 			s.step(id, now, &Tick{})
+		}
+		if s.each != nil {
+			s.each()
 		}
 		for len(s.queue) > 0 {
 			m := s.queue[0]

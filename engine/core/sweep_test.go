@@ -223,3 +223,39 @@ func TestOwnerIsTouchedAgain(t *testing.T) {
 		t.Errorf("the owner is told %d times more, though all hold the same", late)
 	}
 }
+
+// TestRefusedAfterTheCommit: a replica that has promised more refuses what an owner commits with the others, and says so when it
+// is committed already. The owner begins anew above that: it would go without this replica for as long as it lives.
+func TestRefusedAfterTheCommit(t *testing.T) {
+	r := map[string]int{"": 3}
+	v := (&scene{ids: []string{"a", "b", "c"}}).view(1, 5, 0, Stable, "abc", "abc", "", r)
+	base, err := ring.New(v.Ring, v.Base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := Key{"x", "k"}
+	for i := 0; !slices.Equal(base.Replicas(ring.KeyToken(ring.HashV1, key.Type, key.Name), 3), []string{"a", "b", "c"}); i++ {
+		key.Name = fmt.Sprint("k", i)
+	}
+	s := newScene(3, func(id string) *Saved {
+		if id != "c" {
+			return nil
+		}
+		return &Saved{Records: []Record{{Key: key, Meta: CopyMeta{Promised: Epoch{Version: 5, Number: 1 << 40, Member: "b"}}}}}
+	})
+	s.each = func() {
+		if s.now == 1000*ms || s.now == 2000*ms {
+			s.queue = append(s.queue, Message{From: "b", To: "a", FromInc: 2, Version: 5, Body: &Ask{Key: key, Method: TouchMethod, Deadline: s.now + 1000*ms}})
+		}
+	}
+	s.run(4000*ms, map[Time]*View{0: v})
+	want := s.cores["a"].Explain(key).Copy.Stamp
+	if want.IsZero() {
+		t.Fatal("a has written nothing")
+	}
+	for _, id := range s.ids {
+		if got := s.cores[id].Explain(key).Copy.Stamp; got != want {
+			t.Errorf("%s holds %s of %s, a %s", id, got, key, want)
+		}
+	}
+}
