@@ -99,11 +99,10 @@ type Limits struct {
 	Held      int // messages that wait for their key; default 65536
 	HeldBytes int // default 64 MiB
 	Mailbox   int // for one key; default 1024
-	State     int // bytes of one key, and of a message; default 4 MiB. A message, and an answer, has MaxMessage bytes at most
+	State     int // bytes of one key, 24 more for each page (field, entry, block), and of a message; default 4 MiB, at most MaxMessage
 }
 
-// MaxMessage bounds the bytes of a message and of an answer, whatever Limits.State is: they travel in one frame each, which
-// holds the key, the method and who waits for the answer too. It holds on the member that has the key likewise.
+// MaxMessage bounds the bytes of a message, of an answer, and of a key: they travel in one frame each, which holds the key, the method and who waits for the answer too. It holds on the member that has the key likewise.
 const MaxMessage = transport.MaxPayload - 64<<10
 
 // TLS names the files of a member's certificate. All empty: plain TCP.
@@ -190,6 +189,8 @@ func (c *Config) Check() error {
 		return bad("replicas is %d; 1 to %d are allowed", c.Replicas, ring.MaxReplicas)
 	case min(c.Limits.Held, c.Limits.HeldBytes, c.Limits.Mailbox, c.Limits.State) < 0:
 		return bad("limits are held %d, held bytes %d, mailbox %d, state %d: none is below 0", c.Limits.Held, c.Limits.HeldBytes, c.Limits.Mailbox, c.Limits.State)
+	case c.Limits.State > MaxMessage:
+		return bad("the limit of a state is %d bytes; at most %d are allowed: all of it has to fit one message between members", c.Limits.State, MaxMessage)
 	case c.Membership.RemoveDownAfter > 0 && c.Membership.RemoveDownAfter < c.Membership.DownAfter:
 		return bad("remove_down_after %s is below down_after %s", c.Membership.RemoveDownAfter, c.Membership.DownAfter)
 	}

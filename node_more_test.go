@@ -69,6 +69,7 @@ func TestConfigIsRefused(t *testing.T) {
 		{"weight is 65", func(c *Config) { c.Weight = 65 }},
 		{"replicas is 8", func(c *Config) { c.Replicas = 8 }},
 		{"state -1: none is below 0", func(c *Config) { c.Limits.State = -1 }},
+		{"the limit of a state is", func(c *Config) { c.Limits.State = MaxMessage + 1 }},
 		{"mailbox -2", func(c *Config) { c.Limits.Mailbox = -2 }},
 		{"held -3", func(c *Config) { c.Limits.Held = -3 }},
 		{"held bytes -4", func(c *Config) { c.Limits.HeldBytes = -4 }},

@@ -15,6 +15,39 @@ import (
 	"chainmail/engine/core"
 )
 
+// A key that is as full as it may be is still taken over, also if it is full of small entries: all of it fits one message.
+func TestFullKeyIsTakenOver(t *testing.T) {
+	type doc struct{ M actor.Map[string, bool] }
+	typ := actor.NewType("doc", actor.Options[doc]{})
+	fill := actor.Handle(typ, "fill", func(_ context.Context, d *doc, first int) (int, error) {
+		for i := first; i < first+10_000; i++ {
+			d.M.Set(string([]byte{byte(i), byte(i >> 8), byte(i >> 16)}), true)
+		}
+		return d.M.Len(), nil
+	})
+	c := chainmailtest.New(t, chainmailtest.Options{Types: []actor.Registered{typ}})
+	ctx, done := context.WithTimeout(t.Context(), time.Minute)
+	defer done()
+	have := 0
+	for {
+		n, err := fill.Ask(ctx, c, "k", have)
+		if errors.Is(err, chainmail.ErrRejected) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		have = n
+	}
+	c.Kill(c.Owner("doc", "k"))
+	c.Settle()
+	ctx, done = context.WithTimeout(t.Context(), 10*time.Second)
+	defer done()
+	if n, err := fill.Ask(ctx, c, "k", 0); n != have || err != nil {
+		t.Errorf("a key with %d entries that was taken over has %d, %v", have, n, err)
+	}
+}
+
 // A message or an answer that is too long is refused at once, in the same words wherever the key is; nothing of it takes
 // effect.
 func TestSizesOfMessagesAndAnswers(t *testing.T) {

@@ -238,7 +238,7 @@ func (c *Core) opened(a *activation) {
 	}
 	a.state, a.tries, a.opened = active, 0, c.now
 	a.committed, a.full = best.stamp, !best.stamp.IsZero()
-	a.pages = make(map[string]Page, len(best.pages))
+	a.pages, a.size = make(map[string]Page, len(best.pages)), pageRoom*len(best.pages)
 	for _, p := range best.pages {
 		a.pages[p.Name] = p
 		a.size += len(p.Name) + len(p.Data)
@@ -408,7 +408,7 @@ func (a *activation) sizeAfter(changes []Change) int {
 		}
 		n := 0
 		if !ch.Delete {
-			n = len(ch.Name) + len(ch.Data)
+			n = sizeOf(ch.Name, ch.Data)
 		}
 		size += n - old
 		if new != nil {
@@ -423,8 +423,14 @@ func pageSize(pages map[string]Page, name string) int {
 	if !ok {
 		return 0
 	}
-	return len(name) + len(p.Data)
+	return sizeOf(name, p.Data)
 }
+
+// pageRoom is what a page takes in a message beside its name and data: its stamp, its sum and the lengths. All pages of a key
+// travel in one message: many small ones must not make it longer than such a message may be.
+const pageRoom = 24
+
+func sizeOf(name string, data []byte) int { return len(name) + len(data) + pageRoom }
 
 // windDown lets an activation finish what it has executed and refuses the rest.
 func (c *Core) windDown(a *activation, reason string) {

@@ -42,7 +42,7 @@ type Limits struct {
 	Held      int // messages that wait, all keys together; default 65536
 	HeldBytes int // default 64 MiB
 	Mailbox   int // messages that wait for one key; default 1024
-	State     int // bytes of one key's pages; default 4 MiB
+	State     int // bytes of one key's pages, with their names and pageRoom for each; default 4 MiB
 	Name      int // bytes of a key's name; default 1 KiB
 }
 

@@ -80,7 +80,7 @@ func (f *File) httpHost() string {
 
 const (
 	minMultiplier, maxMultiplier = 0.05, 10
-	maxMessageLimit              = 64 << 20 // a copy of one key has to fit into one message of the bulk lane
+	maxMessageLimit              = chainmail.MaxMessage // a copy of one key has to fit into one message
 )
 
 // check refuses what is wrong by itself or beside another key; chainmail.Config.Check does the rest.
@@ -104,7 +104,7 @@ func (f *File) check(a Agent) error {
 	case f.Limits.HeldMessages < 1 || f.Limits.Mailbox < 1:
 		return fmt.Errorf("limits.held_messages is %d and limits.mailbox %d; both need at least 1", f.Limits.HeldMessages, f.Limits.Mailbox)
 	case a.Node.Limits.State < 1<<10 || a.Node.Limits.State > maxMessageLimit:
-		return fmt.Errorf("limits.max_message is %s; 1KiB to 64MiB are allowed", f.Limits.MaxMessage)
+		return fmt.Errorf("limits.max_message is %s; 1KiB to %d bytes are allowed", f.Limits.MaxMessage, maxMessageLimit)
 	case a.Node.Membership.DownAfter < a.Node.Raft.Heartbeat:
 		return fmt.Errorf("membership.down_after %s is shorter than the heartbeat timeout %s: healthy members would be marked down", a.Node.Membership.DownAfter, a.Node.Raft.Heartbeat)
 	case a.Node.RetryInterval <= 0:

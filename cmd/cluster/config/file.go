@@ -95,7 +95,7 @@ type Telemetry struct {
 
 // Limits bound what an agent holds for its callers.
 type Limits struct {
-	MaxMessage   string `hcl:"max_message,optional" doc:"bytes of one key's state, and of a message (which has 8 MiB less 64 KiB at most)"`
+	MaxMessage   string `hcl:"max_message,optional" doc:"bytes of one key's state, and of a message; at most 8 MiB less 64 KiB"`
 	HeldMessages int    `hcl:"held_messages,optional"`
 	HeldBytes    string `hcl:"held_bytes,optional"`
 	Mailbox      int    `hcl:"mailbox,optional" doc:"messages that wait for one key"`
