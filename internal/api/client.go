@@ -327,6 +327,16 @@ func (c *Client) Plan(ctx context.Context, q coordinator.ChangeRequest) (p coord
 	return p, c.Do(ctx, http.MethodPost, "/v1/changes:plan", q, &p, true)
 }
 
+// PlanLoss gives what declaring members lost would give up.
+func (c *Client) PlanLoss(ctx context.Context, q coordinator.LossRequest) (p coordinator.LossPlan, err error) {
+	return p, c.Do(ctx, http.MethodPost, "/v1/operator/losses:plan", q, &p, true)
+}
+
+// DeclareLost gives up the copies of members. With the version of its plan, sending it again is safe.
+func (c *Client) DeclareLost(ctx context.Context, q coordinator.LossRequest) (l membership.Loss, err error) {
+	return l, c.Do(ctx, http.MethodPost, "/v1/operator/losses", q, &l, true)
+}
+
 // Progress gives where a change stands, "" for the running one.
 func (c *Client) Progress(ctx context.Context, id string) (p chainmail.ChangeProgress, err error) {
 	if id == "" {
