@@ -1,6 +1,7 @@
 package chainmail
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -384,7 +385,7 @@ func (n *Node) Ready(ctx context.Context) []Check {
 	placed := membership.In(p.Base, n.id)
 	return []Check{
 		check("cluster", p.ClusterID != "", "no cluster is known; bootstrap one or join"),
-		check("leader", st.LeaderID != "", "no leader is known"),
+		check("leader", st.LeaderID != "", cmp.Or(n.coord.Alone(), "no leader is known")),
 		check("registered", listed && m.Incarnation == n.inc && s.Registered, "the log does not list this incarnation yet"),
 		check("engine", err == nil && s.Version >= p.Version, fmt.Sprintf("the engine is at version %d of %d", s.Version, p.Version)),
 		check("filled", err == nil && (s.Complete || !placed) && (placed || len(p.Base) > 0), "this member is filling its ranges, or the ring is empty"),

@@ -38,6 +38,7 @@ type Coordinator struct {
 	nudge        chan struct{}
 	health       health
 	votes        votes
+	alone        alone
 	notReady     uint64 // the leader loop's: revision that waits for reports
 
 	formMu sync.Mutex               // one bootstrap at a time
