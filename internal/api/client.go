@@ -314,6 +314,11 @@ func (c *Client) Status(ctx context.Context) (s Status, err error) {
 	return s, c.Do(ctx, http.MethodGet, "/v1/status", nil, &s, true)
 }
 
+// CurrentStatus is Status when the asked member has caught up with the leader.
+func (c *Client) CurrentStatus(ctx context.Context) (s Status, err error) {
+	return s, c.Do(ctx, http.MethodGet, "/v1/status?current=true", nil, &s, true)
+}
+
 // Submit starts a change. Without an idempotency key in q one is made, so that sending it again is safe.
 func (c *Client) Submit(ctx context.Context, q coordinator.ChangeRequest) (ch membership.Change, err error) {
 	if q.Key == "" {
