@@ -25,6 +25,7 @@ var direction = []struct{ pkg, not, why string }{
 	{"chainmail/transport", "github.com/hashicorp/raft", "only the coordinator knows Raft"},
 	{"chainmail/coordinator", "chainmail/engine", "only the root package wires"},
 	{"chainmail/coordinator", "chainmail/transport", "only the root package wires"},
+	{"chainmail/internal/boltfile", "chainmail/", "it knows files, not what is in them"},
 	{"chainmail", "chainmail/cmd", "embedders do not get the command"},
 	{"chainmail", "chainmail/internal/api", "embedders do not get the HTTP API"},
 	{"chainmail", "github.com/hashicorp/hcl/v2", "files are the command's"},

@@ -61,6 +61,8 @@ func (e *events) compare(old, p *membership.Placement) {
 		switch o, ok := old.Member(m.ID); {
 		case !ok:
 			e.add(p.Version, "member %s registered", m.ID)
+		case o.Incarnation != m.Incarnation && m.Incarnation == 0:
+			e.add(p.Version, "what member %s had was given up", m.ID)
 		case o.Incarnation != m.Incarnation:
 			e.add(p.Version, "member %s came back without its memory", m.ID)
 		case o.Down != m.Down:

@@ -34,6 +34,32 @@ func (n *Node) Plan(ctx context.Context, q coordinator.ChangeRequest) (coordinat
 	return plan, nil
 }
 
+// PlanLoss gives what declaring members lost would give up, with about how many keys by what the others say they hold.
+func (n *Node) PlanLoss(ctx context.Context, q coordinator.LossRequest) (coordinator.LossPlan, error) {
+	plan, err := n.coord.PlanLoss(ctx, q)
+	if err != nil || len(plan.Others) == 0 {
+		return plan, err
+	}
+	p := n.coord.Placement()
+	counts, silent := n.countAll(ctx, p)
+	maps.DeleteFunc(counts, func(id string, _ map[string]core.TypeCount) bool { return !slices.Contains(plan.Others, id) })
+	plan.Silent = slices.DeleteFunc(silent, func(id string) bool { return !slices.Contains(plan.Others, id) })
+	types, err := totals(p, counts)
+	if err != nil {
+		return plan, err
+	}
+	if len(counts) > 0 {
+		plan.SetTotals(types)
+	}
+	return plan, nil
+}
+
+// DeclareLost gives up the copies of members whose memory is gone for good; see coordinator.LossRequest. It is the way on
+// for keys that wait for them, and loses what only they had.
+func (n *Node) DeclareLost(ctx context.Context, q coordinator.LossRequest) (membership.Loss, error) {
+	return n.coord.DeclareLost(ctx, q)
+}
+
 const (
 	// countTimeout is how long members have to count: a million keys take less than a second.
 	countTimeout = 3 * time.Second

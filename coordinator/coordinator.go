@@ -38,6 +38,7 @@ type Coordinator struct {
 	nudge        chan struct{}
 	health       health
 	votes        votes
+	alone        alone
 	notReady     uint64 // the leader loop's: revision that waits for reports
 
 	formMu sync.Mutex               // one bootstrap at a time
@@ -64,7 +65,7 @@ func Open(cfg Config) (*Coordinator, error) {
 		ended: make(chan struct{}), suspect: make(chan uint64, 1), failed: make(chan struct{})}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	var err error
-	if c.stores, err = openStores(cfg.DataDir, c.log); err != nil {
+	if c.stores, err = openStores(cfg.DataDir, cfg.Self.ID, c.log); err != nil {
 		return nil, err
 	}
 	if err := c.startRaft(); err != nil {

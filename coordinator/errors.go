@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"chainmail/coordinator/membership"
+	"chainmail/internal/boltfile"
 )
 
 // Errors of the calls.
@@ -20,6 +21,7 @@ var (
 	ErrRefused        = errors.New("refused")
 	ErrDiverged       = errors.New("the placement is another than the other members'")
 	ErrRemoved        = errors.New("this incarnation was removed from the cluster")
+	ErrDamaged        = boltfile.ErrDamaged // the file with the Raft log
 )
 
 // Refusal is a command that the log took and refused: the same on every member. It is ErrRefused.

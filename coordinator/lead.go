@@ -35,6 +35,7 @@ func (c *Coordinator) lead() {
 		case <-tick.C:
 		case <-c.nudge:
 		}
+		c.lookForLeader(time.Now())
 		if !c.IsLeader() {
 			if !since.IsZero() {
 				since = time.Time{}

@@ -270,7 +270,7 @@ func TestForwarded(t *testing.T) {
 	if err := f.Abort(c.ctx, ""); !errors.As(err, &r) || r.Code != membership.ErrUnknownChange {
 		t.Errorf("abort of nothing: %v", err)
 	}
-	if err := f.DeclareLost(c.ctx, membership.DeclareLost{}); !errors.As(err, &r) || r.Code != membership.ErrInvalid {
+	if _, err := f.DeclareLost(c.ctx, LossRequest{}); !errors.As(err, &r) || r.Code != membership.ErrInvalid {
 		t.Errorf("loss of nothing: %v", err)
 	}
 	p, err := f.LeaderPlacement(c.ctx)

@@ -211,10 +211,11 @@ func planChecks(p *membership.Placement, s Status, q ChangeRequest, target []rin
 	}
 	down, refilling := 0, 0
 	for _, m := range p.Members {
-		if membership.In(p.Base, m.ID) && m.Down {
+		switch {
+		case !membership.In(p.Base, m.ID) || p.GivenUp(m) && slices.Contains(q.Remove, m.ID): // no step waits for its copies
+		case m.Down:
 			down++
-		}
-		if membership.In(p.Base, m.ID) && m.Refilling {
+		case m.Refilling:
 			refilling++
 		}
 	}

@@ -219,11 +219,6 @@ func (c *Coordinator) SetReplicas(ctx context.Context, typ string, n int) error 
 	return c.order(ctx, "set replicas", membership.Command{SetReplicas: &membership.SetReplicas{Type: typ, N: n}})
 }
 
-// DeclareLost gives up the copies of the named incarnations.
-func (c *Coordinator) DeclareLost(ctx context.Context, d membership.DeclareLost) error {
-	return c.order(ctx, "declare lost", membership.Command{DeclareLost: &d})
-}
-
 // Report tells the log what the engine reports.
 func (c *Coordinator) Report(ctx context.Context, rs []membership.Report) error {
 	return c.order(ctx, "report", membership.Command{Report: rs})

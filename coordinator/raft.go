@@ -1,18 +1,13 @@
 package coordinator
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
-	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
-	"go.etcd.io/bbolt"
 
 	"chainmail/coordinator/membership"
 )
@@ -42,80 +37,11 @@ func (l layer) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn, e
 	return l.StreamLayer.Dial(string(addr), timeout)
 }
 
-// stores are what a Raft node keeps.
-type stores struct {
-	log    raft.LogStore
-	stable raft.StableStore
-	snaps  raft.SnapshotStore
-	close  io.Closer
-}
-
 const (
-	logCache       = 512
-	keepSnapshots  = 2
 	maxPool        = 3
-	boltTimeout    = time.Second
 	formedFile     = "formed" // present once this member has been part of a cluster
-	raftFile       = "raft.db"
 	rpcTimeoutMost = 5 * time.Second
 )
-
-func openStores(dir string, log hclog.Logger) (*stores, error) {
-	if dir == "" {
-		mem := raft.NewInmemStore()
-		return &stores{log: mem, stable: mem, snaps: raft.NewInmemSnapshotStore(), close: io.NopCloser(nil)}, nil
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	db, err := raftboltdb.New(raftboltdb.Options{Path: filepath.Join(dir, raftFile), MsgpackUseNewTimeFormat: true,
-		BoltOptions: &bbolt.Options{Timeout: boltTimeout, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType}})
-	if err != nil {
-		return nil, fmt.Errorf("open the Raft log in %s: %w; if another process uses it, stop that first", dir, err)
-	}
-	cache, err := raft.NewLogCache(logCache, db)
-	if err != nil {
-		db.Close()
-		return nil, err
-	}
-	snaps, err := raft.NewFileSnapshotStoreWithLogger(dir, keepSnapshots, log)
-	if err != nil {
-		db.Close()
-		return nil, err
-	}
-	if err := repairLog(db, snaps); err != nil {
-		db.Close()
-		return nil, err
-	}
-	return &stores{log: cache, stable: db, snaps: snaps, close: db}, nil
-}
-
-// repairLog deletes a log that contradicts the newest snapshot: with another term at the snapshot's index a follower
-// would take the same snapshot again and again (hashicorp/raft#697). The snapshot is what was committed.
-func repairLog(log raft.LogStore, snaps raft.SnapshotStore) error {
-	list, err := snaps.List()
-	if err != nil || len(list) == 0 {
-		return err
-	}
-	var l raft.Log
-	switch err := log.GetLog(list[0].Index, &l); {
-	case errors.Is(err, raft.ErrLogNotFound):
-		return nil
-	case err != nil:
-		return err
-	case l.Term == list[0].Term:
-		return nil
-	}
-	first, err := log.FirstIndex()
-	if err != nil {
-		return err
-	}
-	last, err := log.LastIndex()
-	if err != nil {
-		return err
-	}
-	return log.DeleteRange(first, last)
-}
 
 // startRaft starts Raft on the stores.
 func (c *Coordinator) startRaft() error {

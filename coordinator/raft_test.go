@@ -189,7 +189,7 @@ func TestRepairLog(t *testing.T) {
 
 	edit := func(f func(*raftboltdb.BoltStore)) {
 		t.Helper()
-		db, err := raftboltdb.New(raftboltdb.Options{Path: filepath.Join(dir, raftFile), MsgpackUseNewTimeFormat: true})
+		db, err := openBolt(filepath.Join(dir, raftFile))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -207,7 +207,7 @@ func TestRepairLog(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.Term += 3
-		if err := db.StoreLog(&l); err != nil {
+		if err := errors.Join(db.SetUint64([]byte("CurrentTerm"), l.Term), db.StoreLog(&l)); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -33,6 +33,9 @@ func (c *Coordinator) balanceVotes(p *membership.Placement) {
 		return
 	}
 	c.votes.looked = time.Now()
+	if c.moveServer(p) {
+		return
+	}
 	if c.dropDeparted(p) || p.Stage != membership.StageStable {
 		return
 	}
@@ -41,6 +44,39 @@ func (c *Coordinator) balanceVotes(p *membership.Placement) {
 	if given {
 		c.votes.looked = time.Time{} // an even number should not last
 	}
+}
+
+// moveServer tells Raft the address of one member that came back at another one, and says whether it did. It has registered
+// there, and must answer there: one that is let in without its log is at its new address in Raft first.
+func (c *Coordinator) moveServer(p *membership.Placement) bool {
+	f := c.raft.GetConfiguration()
+	if f.Error() != nil {
+		return false
+	}
+	for _, s := range f.Configuration().Servers {
+		m, ok := p.Member(string(s.ID))
+		if !ok || m.Address == string(s.Address) || !c.answersAt(m.ID, m.Address) {
+			continue
+		}
+		c.log.Info("a member has another address", "member", m.ID, "address", m.Address, "before", string(s.Address))
+		err := c.ask(func() error { // a voter keeps its vote
+			return c.raft.AddNonvoter(s.ID, raft.ServerAddress(m.Address), f.Index(), queueTimeout).Error()
+		})
+		c.warn("change the address of "+m.ID, err)
+		return err == nil
+	}
+	return false
+}
+
+func (c *Coordinator) answersAt(id, addr string) bool {
+	if id == c.cfg.Self.ID {
+		return addr == c.cfg.Self.Address
+	}
+	ctx, done := context.WithTimeout(c.ctx, c.cfg.Heartbeat/2)
+	defer done()
+	b, err := c.cfg.Requests.Request(ctx, addr, KindStatus, nil)
+	var s Status
+	return err == nil && json.Unmarshal(b, &s) == nil && s.Member == id
 }
 
 // passVote gives a vote to a member that should have one, at most one at a time, and says whether it did. The votes of

@@ -67,7 +67,7 @@ func (c *cli) root() *cobra.Command {
 	f.StringVar(&c.format, "format", formatTable, "table, json or ndjson")
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long to wait for an answer")
 	root.AddCommand(c.agentCmd(), c.bootstrapCmd(), c.joinCmd(), c.leaveCmd(), c.membersCmd(), c.statusCmd(), c.limitsCmd(), c.eventsCmd(),
-		c.changeCmd(), c.ringCmd(), c.actorsCmd(), c.kvCmd(), c.counterCmd(), c.configCmd(), c.demoCmd(), c.versionCmd(), c.completionCmd())
+		c.changeCmd(), c.operatorCmd(), c.ringCmd(), c.actorsCmd(), c.kvCmd(), c.counterCmd(), c.configCmd(), c.demoCmd(), c.versionCmd(), c.completionCmd())
 	return root
 }
 

@@ -84,17 +84,47 @@ func until(ctx context.Context, f func() (done bool, err error)) error {
 	}
 }
 
+// waitReady waits until the asked member serves, and all that it lost is filled, by a placement that is not an old one. It
+// may not listen yet.
 func (c *cli) waitReady(ctx context.Context, cl *api.Client) error {
 	var last api.Status
+	var failed error
 	err := until(ctx, func() (bool, error) {
-		s, err := cl.Status(ctx)
+		q, done := context.WithTimeout(ctx, askEvery)
+		defer done()
+		s, err := cl.CurrentStatus(q)
+		if err != nil && ctx.Err() != nil {
+			return false, nil // what was said before says more
+		}
+		if failed = err; mayCome(err) {
+			return false, nil
+		}
 		last = s
 		return s.Ready, err
 	})
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fail(exitGaveUp, "cluster status", "not ready after %s: %s", c.timeout, firstFailed(last.Checks))
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return err
 	}
-	return err
+	var p *api.Problem
+	switch {
+	case errors.Is(failed, api.ErrNoEndpoint):
+		return failed
+	case errors.As(failed, &p):
+		return fail(exitGaveUp, "cluster status", "not ready after %s: %w", c.timeout, failed)
+	}
+	return fail(exitGaveUp, "cluster status", "not ready after %s: %s", c.timeout, firstFailed(last.Checks))
+}
+
+// askEvery bounds one question about a member that is being waited for.
+const askEvery = 2 * time.Second
+
+// mayCome says whether time may mend an error.
+func mayCome(err error) bool {
+	var p *api.Problem
+	if errors.As(err, &p) {
+		return p.Code == "no-leader" || p.Code == "not-ready" || p.Code == "unavailable" || p.Code == "closed"
+	}
+	return errors.Is(err, api.ErrNoEndpoint)
 }
 
 func firstFailed(checks []chainmail.Check) string {
@@ -233,7 +263,7 @@ func (c *cli) statusCmd() *cobra.Command {
 			return nil
 		})
 	}}
-	cmd.Flags().BoolVar(&wait, "wait-ready", false, "wait until the asked member serves")
+	cmd.Flags().BoolVar(&wait, "wait-ready", false, "wait until the asked member is listed, serves, and has filled all that it lost")
 	return cmd
 }
 

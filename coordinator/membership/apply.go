@@ -235,37 +235,6 @@ func (p *Placement) limits(l Limits) Result {
 	return Result{}
 }
 
-func (p *Placement) declareLost(c DeclareLost) Result {
-	if p.declared(c) {
-		return Result{Code: Unchanged}
-	}
-	if c.ExpectVersion != 0 && c.ExpectVersion != p.Version {
-		return Result{Code: ErrStale, Text: fmt.Sprintf("made for version %d, now %d; look at what is lost again", c.ExpectVersion, p.Version)}
-	}
-	if len(c.Bans) == 0 {
-		return invalid("name the members and incarnations whose copies are lost")
-	}
-	for _, b := range c.Bans {
-		if m, ok := p.Member(b.Member); !ok {
-			return Result{Code: ErrUnknownMember, Text: "no member " + b.Member}
-		} else if m.Incarnation == b.Incarnation && !m.Down && !m.Refilling {
-			return invalid("member %s is up and complete with incarnation %x: nothing of it is lost", b.Member, b.Incarnation)
-		}
-	}
-	p.bump()
-	p.Lost = append(slices.Clip(p.Lost), Loss{Version: p.Version, Bans: slices.Clone(c.Bans), By: c.By, Why: c.Why})
-	return Result{}
-}
-
-// declared says whether the newest loss is this one: a command whose outcome was not known is sent again.
-func (p *Placement) declared(c DeclareLost) bool {
-	if len(p.Lost) == 0 {
-		return false
-	}
-	l := p.Lost[len(p.Lost)-1]
-	return (l.Version == p.Version || l.Version == c.ExpectVersion+1) && slices.Equal(l.Bans, c.Bans) && l.By == c.By && l.Why == c.Why
-}
-
 func (p *Placement) setReplicas(c SetReplicas) Result {
 	if c.N != Pinned && (c.N < 1 || c.N > ring.MaxReplicas) {
 		return invalid("type %q asks for %d replicas; 1 to %d are allowed", c.Type, c.N, ring.MaxReplicas)

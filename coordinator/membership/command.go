@@ -79,7 +79,8 @@ type SetReplicas struct {
 	N    int
 }
 
-// DeclareLost gives up the memory of the named incarnations: refilling members fill from whatever complete sources are left.
+// DeclareLost gives up the memory of the named incarnations: others fill from whatever complete sources are left. It must
+// name every member of the ring that is down or refilling. Those that are down are banned: they come back empty.
 type DeclareLost struct {
 	Bans          []Ban
 	ExpectVersion uint64

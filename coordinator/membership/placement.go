@@ -29,7 +29,7 @@ const (
 // Member is one process admitted by the log.
 type Member struct {
 	ID          string `json:"id"`
-	Incarnation uint64 `json:"incarnation"` // 0: not registered yet
+	Incarnation uint64 `json:"incarnation"` // 0: not registered yet, or given up while it was down
 	Address     string `json:"address"`     // host:port of the cluster transport
 	HTTP        string `json:"http"`        // host:port of the HTTP API, "" if none
 	Zone        string `json:"zone,omitempty"`

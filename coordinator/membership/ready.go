@@ -24,8 +24,8 @@ func (w Waiter) String() string {
 }
 
 // Waiting lists whose reports the next advance still needs; nobody's means that it may be proposed. For the copy stage
-// these are the members that gain ranges and are up. For the switch stage these are all that gain ranges, and as many
-// others as make W(S') of every set S' that the step changes.
+// these are the members that gain ranges and are up. For the switch stage these are all that gain ranges, but for those that
+// were given up while they were down, and as many others as make W(S') of every set S' that the step changes.
 func Waiting(p *Placement) []Waiter {
 	var out []Waiter
 	add := func(id string, what What, why string) {
@@ -46,7 +46,7 @@ func Waiting(p *Placement) []Waiter {
 	}
 	for _, n := range counts(p) {
 		for _, m := range ring.Diff(base, next, n) {
-			if m.Gains != "" && !p.reported(m.Gains, what) && (what == Filled || !p.isDown(m.Gains)) {
+			if m.Gains != "" && !p.reported(m.Gains, what) && (what == Filled || !p.isDown(m.Gains)) && !p.vacant(m.Gains) {
 				add(m.Gains, what, "it gains ranges")
 			}
 			if what == Copied {
@@ -74,6 +74,13 @@ func Waiting(p *Placement) []Waiter {
 // Ready says whether the active step may advance: its change is not paused and nobody is waited for.
 func Ready(p *Placement) bool {
 	return p.Stage != StageStable && !p.Running.Paused && len(Waiting(p)) == 0
+}
+
+// vacant says whether a member was given up while it was down. It counts for nothing until it is back and has filled all
+// its ranges, whichever these are by then.
+func (p *Placement) vacant(id string) bool {
+	m, _ := p.Member(id)
+	return m.Incarnation == 0 && m.Refilling
 }
 
 // reported says whether a member's present incarnation has made a report for the active stage. One that is refilling

@@ -8,23 +8,20 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"sync"
 	"syscall"
-	"time"
 
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"chainmail/engine/core"
+	"chainmail/internal/boltfile"
 )
 
 const (
-	format      = 2
-	openTimeout = time.Second
-	lockPoll    = 20 * time.Millisecond
+	format = 2
 )
 
 var (
@@ -132,30 +129,19 @@ func contain(f func() error) (err error) {
 }
 
 func openFile(path string) (*bbolt.DB, error) {
-	return bbolt.Open(path, 0o600, &bbolt.Options{Timeout: openTimeout, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
+	return bbolt.Open(path, 0o600, &bbolt.Options{Timeout: boltfile.LockTimeout, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
 }
 
 // create makes the file under another name first: what is at the path is complete, so that an empty file there has lost
 // something.
 func (b *Bolt) create() error {
-	if err := os.MkdirAll(filepath.Dir(b.path), 0o700); err != nil {
-		return err
-	}
-	fresh := &Bolt{path: b.path + ".new", owner: b.owner}
-	if err := os.Remove(fresh.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	var err error
-	if fresh.db, err = openFile(fresh.path); err != nil {
-		return err
-	}
-	if err := errors.Join(fresh.begin(), fresh.db.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(fresh.path, b.path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(b.path))
+	return boltfile.Create(b.path, func(path string) (err error) {
+		fresh := &Bolt{path: path, owner: b.owner}
+		if fresh.db, err = openFile(path); err != nil {
+			return err
+		}
+		return errors.Join(fresh.begin(), fresh.db.Close())
+	})
 }
 
 // begin writes what an empty store holds.
@@ -184,41 +170,13 @@ func (b *Bolt) begin() error {
 	})
 }
 
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
-// inspect checks the file before it is mapped, under the lock that bbolt takes, too: another process that writes to it
-// would make it look damaged. A lock cannot be waited for with a time limit, so it is asked for again and again.
+// inspect checks the file before it is mapped.
 func (b *Bolt) inspect() error {
-	f, err := os.OpenFile(b.path, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	for end := time.Now().Add(openTimeout); ; time.Sleep(lockPoll) {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return fmt.Errorf("lock: %w", err)
-		}
-		if time.Now().After(end) {
-			return bolterrors.ErrTimeout
-		}
-	}
-	if b.file, err = f.Stat(); err != nil {
-		return err
-	}
-	buckets, err := inspect(f, b.file.Size())
+	info, buckets, err := boltfile.Check(b.path, nil)
 	if err == nil && !slices.Contains(buckets, string(bMeta)) {
 		err = fmt.Errorf("its buckets are %q: %w", buckets, ErrForeign)
 	}
+	b.file = info
 	return err
 }
 

@@ -19,6 +19,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"chainmail/engine/core"
+	"chainmail/internal/boltfile"
 )
 
 var owner = Owner{ClusterName: "test", Member: "a"}
@@ -420,6 +421,6 @@ func FuzzInspect(f *testing.F) {
 	f.Fuzz(func(t *testing.T, at uint, with []byte) {
 		b := slices.Clone(raw)
 		copy(b[at%uint(len(b)):], with)
-		inspect(bytes.NewReader(b), int64(len(b)))
+		boltfile.Inspect(bytes.NewReader(b), int64(len(b)), nil)
 	})
 }

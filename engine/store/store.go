@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"chainmail/engine/core"
+	"chainmail/internal/boltfile"
 )
 
 // Store makes durable what one member must not forget. Its methods may be called from any goroutine. After an error but
@@ -44,9 +45,9 @@ type Start struct {
 var (
 	ErrInUse    = errors.New("store is in use")
 	ErrIdentity = errors.New("store belongs to another member")
-	ErrForeign  = errors.New("not a store of this program")
+	ErrForeign  = boltfile.ErrForeign
 	ErrFormat   = errors.New("store has an unknown format")
-	ErrDamaged  = errors.New("store is damaged")
+	ErrDamaged  = boltfile.ErrDamaged
 	ErrNoSpace  = errors.New("no space left for the store")
 	ErrOlder    = errors.New("change is older than what the store holds")
 	ErrAway     = errors.New("store cannot be reached")

@@ -314,6 +314,11 @@ func (c *Client) Status(ctx context.Context) (s Status, err error) {
 	return s, c.Do(ctx, http.MethodGet, "/v1/status", nil, &s, true)
 }
 
+// CurrentStatus is Status when the asked member has caught up with the leader.
+func (c *Client) CurrentStatus(ctx context.Context) (s Status, err error) {
+	return s, c.Do(ctx, http.MethodGet, "/v1/status?current=true", nil, &s, true)
+}
+
 // Submit starts a change. Without an idempotency key in q one is made, so that sending it again is safe.
 func (c *Client) Submit(ctx context.Context, q coordinator.ChangeRequest) (ch membership.Change, err error) {
 	if q.Key == "" {
@@ -325,6 +330,16 @@ func (c *Client) Submit(ctx context.Context, q coordinator.ChangeRequest) (ch me
 // Plan gives what a change would do.
 func (c *Client) Plan(ctx context.Context, q coordinator.ChangeRequest) (p coordinator.ChangePlan, err error) {
 	return p, c.Do(ctx, http.MethodPost, "/v1/changes:plan", q, &p, true)
+}
+
+// PlanLoss gives what declaring members lost would give up.
+func (c *Client) PlanLoss(ctx context.Context, q coordinator.LossRequest) (p coordinator.LossPlan, err error) {
+	return p, c.Do(ctx, http.MethodPost, "/v1/operator/losses:plan", q, &p, true)
+}
+
+// DeclareLost gives up the copies of members. With the version of its plan, sending it again is safe.
+func (c *Client) DeclareLost(ctx context.Context, q coordinator.LossRequest) (l membership.Loss, err error) {
+	return l, c.Do(ctx, http.MethodPost, "/v1/operator/losses", q, &l, true)
 }
 
 // Progress gives where a change stands, "" for the running one.

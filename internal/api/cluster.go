@@ -32,6 +32,11 @@ type Status struct {
 }
 
 func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
+	if r.URL.Query().Get("current") == "true" {
+		if err := s.catchUp(r); err != nil {
+			return err
+		}
+	}
 	p := s.node.Coordinator().Placement()
 	out := Status{Member: s.node.ID(), Program: s.opt.Version, ClusterID: p.ClusterID, Version: p.Version, Stage: p.Stage.String(),
 		Leader: s.node.Coordinator().Status().LeaderID, Checks: s.node.Ready(r.Context()), Ready: true, Members: len(p.Members),
@@ -56,6 +61,27 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
 		out.Waiting = append(out.Waiting, x.String())
 	}
 	return reply(w, http.StatusOK, out)
+}
+
+// catchUp waits until this member knows what the leader knows now: one that has just been started may go by an old placement,
+// in which nobody is down.
+func (s *Server) catchUp(r *http.Request) error {
+	ctx, done, err := due(r)
+	if err != nil {
+		return err
+	}
+	defer done()
+	p, err := s.node.Coordinator().LeaderPlacement(ctx)
+	if err != nil {
+		return err
+	}
+	if p.Revision > 0 && s.node.Coordinator().Placement().Revision < p.Revision {
+		s.await(ctx, p.Revision-1, maxWait)
+	}
+	if have := s.node.Coordinator().Placement().Revision; have < p.Revision {
+		return problem("not-ready", "member %s has the log up to revision %d of %d", s.node.ID(), have, p.Revision)
+	}
+	return nil
 }
 
 func (s *Server) livez(w http.ResponseWriter, r *http.Request) error {

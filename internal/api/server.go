@@ -85,6 +85,8 @@ var routes = []route{
 	{"POST /v1/changes", Operate, (*Server).submit},
 	{"GET /v1/changes/{id}", Read, (*Server).progress},
 	{"POST /v1/changes/{id}", Operate, (*Server).steer}, // {id}:pause, :resume, :abort
+	{"POST /v1/operator/losses:plan", Read, (*Server).planLoss},
+	{"POST /v1/operator/losses", Operate, (*Server).declareLost},
 	{"GET /v1/copies/{type}/{key...}", Read, (*Server).explain},
 	{"GET /v1/actors", Read, (*Server).list},
 	{"POST /v1/actors/{type}/{key}/{method}", Operate, (*Server).ask},

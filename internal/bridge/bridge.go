@@ -15,13 +15,10 @@ func View(p *membership.Placement) *core.View {
 	v := &core.View{
 		Revision: p.Revision, Version: p.Version, Step: p.Step, Began: p.Began, Stage: core.Stage(p.Stage),
 		Base: p.Base, Next: p.Next, Target: p.Target, Ring: p.Ring, Replicas: p.Replicas,
-		Rate: p.Limits.Rate, Streams: p.Limits.MaxConcurrent,
+		Rate: p.Limits.Rate, Streams: p.Limits.MaxConcurrent, Lost: p.LostAt(),
 	}
 	for _, m := range p.Members {
 		v.Members = append(v.Members, core.MemberInfo{ID: m.ID, Incarnation: m.Incarnation, Address: m.Address, Down: m.Down, Refilling: m.Refilling, Marked: m.Marked})
-	}
-	if n := len(p.Lost); n > 0 {
-		v.Lost = p.Lost[n-1].Version
 	}
 	return v
 }

@@ -1,4 +1,4 @@
-package store
+package boltfile
 
 import (
 	"bytes"
@@ -10,9 +10,9 @@ import (
 	"slices"
 )
 
-// inspect reads a bbolt file without mapping it and checks everything that bbolt relies on: it maps the file and follows
+// Inspect reads a bbolt file without mapping it and checks everything that bbolt relies on: it maps the file and follows
 // offsets in it, so that a file that was cut short or has bits flipped ends the process, or shows less than was written.
-// It gives the names of the buckets.
+// It gives the names of the buckets, and each entry of a bucket to visit, which may be nil.
 //
 //	page    id (8)  flags (2)  count (2)  overflow (4)  elements  keys and values
 //	branch  position (4)  key size (4)  page (8)
@@ -21,7 +21,7 @@ import (
 //	meta    magic (4)  version (4)  page size (4)  flags (4)  bucket (16)  freelist (8)  pages in use (8)  txid (8)  FNV-1a of these (8)
 //
 // in the byte order of the machine. [go.etcd.io/bbolt: internal/common]
-func inspect(r io.ReaderAt, size int64) (buckets []string, err error) {
+func Inspect(r io.ReaderAt, size int64, visit Visit) (buckets []string, err error) {
 	m, err := readMetas(r, size)
 	if err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func inspect(r io.ReaderAt, size int64) (buckets []string, err error) {
 			return fmt.Errorf("entry %q is no bucket", e.key)
 		}
 		buckets = append(buckets, string(e.key))
-		if err := w.bucket(e.value); err != nil {
+		if err := w.bucket(string(e.key), e.value, visit); err != nil {
 			return fmt.Errorf("bucket %q: %w", e.key, err)
 		}
 		return nil
@@ -130,10 +130,13 @@ type element struct {
 }
 
 // bucket walks the tree of a bucket, or the page that follows its header.
-func (w *walk) bucket(value []byte) error {
+func (w *walk) bucket(name string, value []byte, visit Visit) error {
 	entry := func(e *element) error {
 		if e.flags != 0 {
 			return fmt.Errorf("entry %x has flags %x", e.key, e.flags)
+		}
+		if visit != nil {
+			return visit(name, e.key, e.value)
 		}
 		return nil
 	}
