@@ -7,6 +7,15 @@ import (
 	"chainmail/engine/core"
 )
 
+// faultKinds are all kinds of faults, by the names under which they are counted.
+var faultKinds = []string{
+	"abort", "ambush", "behind", "blind", "clog", "crash", "cut", "delay", "double", "echo", "hold", "isolation", "log-double", "log-late",
+	"log-lost", "log-skip", "loss", "lost", "mark", "outage", "pause", "sharp", "stall", "twin", "wipe",
+}
+
+// fault counts one.
+func (s *Sim) fault(kind string) { s.Faults[kind]++ }
+
 // every does something again and again in the first phase.
 func (s *Sim) every(mean time.Duration, do func()) {
 	if mean <= 0 {
@@ -28,17 +37,22 @@ func (s *Sim) anyHost() *host { return s.hosts[s.rand.IntN(len(s.hosts))] }
 // faults starts what goes wrong in the first phase.
 func (s *Sim) faults() {
 	o := &s.o
+	stalls := o.Disk.Stalls
+	if !o.Cluster.Durable { // there is no disk
+		stalls = 0
+	}
 	s.every(o.Trouble.Changes, s.log.submit)
 	s.every(o.Trouble.Crashes, func() {
 		s.crash(s.anyHost())
 		if s.chance(o.Trouble.Twins) {
+			s.fault("twin")
 			s.crash(s.anyHost())
 		}
 	})
 	s.every(o.Trouble.Pauses, func() { s.pause(s.anyHost()) })
 	s.every(o.Trouble.WrongMarks, func() {
 		h := s.anyHost()
-		s.Faults++
+		s.fault("mark")
 		s.log.mark(h, true)
 		s.after(s.between(10*time.Millisecond, 2*time.Second), func() { s.log.mark(h, false) })
 	})
@@ -46,14 +60,14 @@ func (s *Sim) faults() {
 	s.every(o.Net.Clogs, func() { s.breakLink(s.net.clog, "clog", 4*time.Second) })
 	s.every(o.Net.Isolations, func() { s.isolate(s.anyHost()) })
 	s.every(o.Log.Outages, func() {
-		s.Faults++
+		s.fault("outage")
 		s.log.dead = s.now.Add(s.between(50*time.Millisecond, 3*time.Second))
 		s.trace.add(s.now, "the log has no leader until %s", at(s.log.dead))
 	})
 	s.every(o.Log.Behind, func() { s.leaveBehind(s.anyHost()) })
-	s.every(o.Disk.Stalls, func() {
+	s.every(stalls, func() {
 		h := s.anyHost()
-		s.Faults++
+		s.fault("stall")
 		h.stalled = s.now.Add(s.between(20*time.Millisecond, 2*time.Second))
 		s.trace.add(s.now, "the disk of %s hangs until %s", h.id, at(h.stalled))
 	})
@@ -62,7 +76,7 @@ func (s *Sim) faults() {
 // leaveBehind keeps the log's news from a member: its own log is silent, and about half of its peers do not reach it. What
 // it says arrives.
 func (s *Sim) leaveBehind(h *host) {
-	s.Faults++
+	s.fault("behind")
 	h.deaf = s.now.Add(s.between(50*time.Millisecond, 3*time.Second))
 	s.trace.add(s.now, "%s is left behind until %s", h.id, at(h.deaf))
 	for _, o := range s.hosts {
@@ -75,7 +89,7 @@ func (s *Sim) leaveBehind(h *host) {
 // blind keeps placements from a member, those of the log and those that peers send, and nothing else. Some of its peers do
 // not hear it: it goes on with the others by what it knows, while they may have gone on without it.
 func (s *Sim) blind(h *host) {
-	s.Faults++
+	s.fault("blind")
 	h.blind = s.now.Add(s.between(50*time.Millisecond, 3*time.Second))
 	h.deaf = max(h.deaf, h.blind)
 	s.trace.add(s.now, "%s is told of no placement until %s", h.id, at(h.blind))
@@ -92,14 +106,14 @@ func (s *Sim) breakLink(links map[link]core.Time, what string, most time.Duratio
 	if l.from == l.to {
 		return
 	}
-	s.Faults++
+	s.fault(what)
 	links[l] = s.now.Add(s.between(50*time.Millisecond, most))
 	s.trace.add(s.now, "%s %s->%s until %s", what, l.from, l.to, at(links[l]))
 }
 
 // isolate cuts all links of a member: to it, from it, or both. PeerLost tells some of its peers.
 func (s *Sim) isolate(h *host) {
-	s.Faults++
+	s.fault("isolation")
 	until := s.now.Add(s.between(50*time.Millisecond, 4*time.Second))
 	way := s.rand.IntN(3)
 	s.trace.add(s.now, "%s is isolated until %s, way %d", h.id, at(until), way)
@@ -128,7 +142,7 @@ func (s *Sim) pause(h *host) {
 	if !h.up() || s.now < h.awake {
 		return
 	}
-	s.Faults++
+	s.fault("pause")
 	h.awake = s.now.Add(s.between(50*time.Millisecond, 4*time.Second))
 	s.trace.add(s.now, "%s pauses until %s", h.id, at(h.awake))
 	if s.chance(0.5) {
@@ -158,7 +172,10 @@ func (s *Sim) crash(h *host) {
 
 // crashFor ends a member and starts it again after a while. Others may notice, and the log may be told.
 func (s *Sim) crashFor(h *host, wipe bool, back func() time.Duration) {
-	s.Faults++
+	s.fault("crash")
+	if wipe {
+		s.fault("wipe")
+	}
 	h.crash(wipe)
 	s.after(s.between(0, 500*time.Millisecond), func() {
 		if !h.up() {
@@ -191,7 +208,7 @@ func (s *Sim) ambush(h *host, m core.Message) {
 	if code != core.CodeOK || s.calm || owner == h || !owner.up() || !s.chance(s.o.Trouble.Ambush) {
 		return
 	}
-	s.Faults++
+	s.fault("ambush")
 	until := s.now.Add(s.between(200*time.Millisecond, 2*time.Second))
 	kind := s.rand.IntN(4)
 	s.trace.add(s.now, "ambush %d: %s reaches only %s until %s", kind, owner.id, h.id, at(until))
@@ -240,6 +257,7 @@ func (s *Sim) sharp(h *host, b core.Body) {
 	switch b.(type) {
 	case *core.Promise, *core.Accepted, *core.Confirmed, *core.Pulled, *core.Offered:
 		if !s.calm && s.chance(s.o.Trouble.Sharp) {
+			s.fault("sharp")
 			h.later(s.between(0, 2*time.Millisecond), func() { s.crash(h) })
 		}
 	}
@@ -294,6 +312,7 @@ func (s *Sim) declareLost() {
 		}
 	}
 	if n := len(s.log.p.Lost); len(bans) > 0 && n == 0 {
+		s.fault("lost")
 		s.log.apply(membership.Command{DeclareLost: &membership.DeclareLost{Bans: bans}})
 	}
 }

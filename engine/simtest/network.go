@@ -48,13 +48,19 @@ func (n *network) send(m core.Message) {
 	l := link{m.From, m.To}
 	times := 1
 	if !s.calm {
-		if n.isCut(l) || n.hides(m) || s.chance(s.o.Net.Loss) {
+		if n.isCut(l) || n.hides(m) {
+			return
+		}
+		if s.chance(s.o.Net.Loss) {
+			s.fault("loss")
 			return
 		}
 		if s.chance(s.o.Net.Dup) && n.doubles(m.Body) {
+			s.fault("double")
 			times = 2
 		}
 		if a, ok := m.Body.(*core.Answer); ok && a.Result.Code == core.CodeRedirect && s.chance(s.o.Net.Echo) {
+			s.fault("echo")
 			times = 2
 		}
 	}
@@ -62,6 +68,7 @@ func (n *network) send(m core.Message) {
 	for range times {
 		d := n.delay(l)
 		if !s.calm && s.chance(n.straggles(m.Body)) {
+			s.fault("delay")
 			d += s.between(0, stragglerMost)
 		}
 		if !s.calm {

@@ -192,7 +192,7 @@ const purgeLeast = 800 * time.Millisecond
 
 // theme makes one thing likely that seldom comes about by chance.
 func (o *Options) theme(r dice) {
-	switch r.IntN(10) {
+	switch r.IntN(12) {
 	case 0: // deletes are forgotten while a member is away that has not seen them
 		o.Load.Repeats, o.Load.Deletes, o.Load.Others, o.Load.Keys = 0, 0.25, true, 2+r.IntN(8)
 		o.Cluster.Durable, o.Cluster.Members, o.Cluster.Start, o.Cluster.Replicas = true, 4, 4, 3
@@ -218,6 +218,11 @@ func (o *Options) theme(r dice) {
 		o.Cluster.Members, o.Cluster.Start, o.Cluster.Replicas, o.Cluster.Counters, o.Cluster.Acts = 4, 4, 3, 0, 0
 		o.Load.Others, o.Load.Keys, o.Load.Fresh, o.Trouble.Ambush, o.Trouble.Loss = true, 4+r.IntN(20), 0.3, 0.02, false
 		o.Trouble.Changes = r.some(0.3, 2*time.Second, 5*time.Second)
+	case 5: // more is lost than is tolerated, and who has begun anew is restarted with what it keeps of that
+		o.Cluster.Members, o.Cluster.Replicas, o.Cluster.Durable = 2+r.IntN(3), 2+r.IntN(2), true
+		o.Cluster.Start = o.Cluster.Members
+		o.Trouble.Loss, o.Trouble.Wipes, o.Trouble.Twins = true, 0.5, 0.6
+		o.Trouble.Crashes, o.Trouble.Changes = r.dur(200*time.Millisecond, time.Second), r.some(0.3, 2*time.Second, 5*time.Second)
 	}
 }
 

@@ -96,6 +96,7 @@ func (l *oracle) rings(old *membership.Placement) {
 func (l *oracle) spread(v *core.View) {
 	for _, h := range l.s.hosts {
 		if !l.s.calm && l.s.chance(l.s.o.Log.Skip) {
+			l.s.fault("log-skip")
 			continue
 		}
 		l.s.after(l.s.between(time.Millisecond, l.s.o.Log.Lag+time.Millisecond), func() { l.tell(h, v) })
@@ -109,12 +110,15 @@ func (l *oracle) propose(c membership.Command, done func(membership.Result)) {
 	times := 1
 	if !s.calm {
 		if s.chance(s.o.Log.Lost) {
+			s.fault("log-lost")
 			return
 		}
 		if s.chance(s.o.Log.Late) {
+			s.fault("log-late")
 			d += s.between(0, lateMost)
 		}
 		if s.chance(s.o.Log.Dup) {
+			s.fault("log-double")
 			times = 2
 		}
 	}
@@ -222,7 +226,7 @@ func (l *oracle) submit() {
 		if !l.s.chance(l.s.o.Trouble.Aborts) {
 			return
 		}
-		l.s.Faults++
+		l.s.fault("abort")
 		if r.IntN(2) == 0 {
 			l.propose(membership.Command{Abort: &membership.ChangeRef{ID: l.p.Running.ID}}, nil)
 			return
@@ -255,6 +259,7 @@ func (l *oracle) submit() {
 }
 
 func (l *oracle) hold() {
+	l.s.fault("hold")
 	ref := &membership.ChangeRef{ID: l.p.Running.ID}
 	if l.p.Running.Paused {
 		l.propose(membership.Command{Resume: ref}, nil)

@@ -32,8 +32,8 @@ type Sim struct {
 	healed core.Time // when it began
 	toRead int       // keys that are still to be read for the last time
 
-	Events int // that were run
-	Faults int // that were injected
+	Events int            // that were run
+	Faults map[string]int // that were injected, by kind
 }
 
 type event struct {
@@ -93,7 +93,7 @@ func (s *Sim) fail(format string, args ...any) {
 
 // New prepares a run.
 func New(o Options) *Sim {
-	s := &Sim{o: o, rand: rand.New(rand.NewPCG(o.Seed, 1+o.Roll)), trace: newTrace(), calls: map[callID]*op{}}
+	s := &Sim{o: o, rand: rand.New(rand.NewPCG(o.Seed, 1+o.Roll)), trace: newTrace(), calls: map[callID]*op{}, Faults: map[string]int{}}
 	s.net.init(s)
 	s.log.init(s)
 	s.checks.init(s)
