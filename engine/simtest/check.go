@@ -216,6 +216,43 @@ func (c *checks) sent(h *host, m core.Message) {
 	}
 }
 
+// refused gives a member a message with a damaged page and checks that it takes nothing of that key, and that its sender
+// does not count for it.
+func (c *checks) refused(h *host, m core.Message, bent []core.Key) {
+	done := func() (out [2]bool) {
+		step, refill := h.core.Progress()
+		for i, p := range [...]core.FillProgress{step, refill} {
+			for _, s := range p.Sources {
+				out[i] = out[i] || s.Member == m.From && s.Done
+			}
+		}
+		return out
+	}
+	copies := func() (out []core.Stamp) {
+		for _, k := range bent {
+			out = append(out, h.core.Explain(k).Copy.Stamp)
+		}
+		return out
+	}
+	had, counted := copies(), done()
+	run := h.run
+	h.step(&core.Recv{Msg: m})
+	if h.run != run {
+		return
+	}
+	if has := copies(); !slices.Equal(has, had) {
+		c.s.fail("%s took a damaged page of %v from %s: it held %v and holds %v", h.id, bent, m.From, had, has)
+	}
+	if _, pulled := m.Body.(*core.Pulled); !pulled {
+		return
+	}
+	for i, is := range done() {
+		if is && !counted[i] {
+			c.s.fail("%s counts %s, which sent a damaged page of %v", h.id, m.From, bent)
+		}
+	}
+}
+
 // put checks one change of a copy on a member's disk, and by which placement it was made.
 func (c *checks) put(h *host, p *core.Put, by *core.View, before, after core.Record) {
 	if p.Key.Type == "@core" {
@@ -347,7 +384,11 @@ func (c *checks) runs(h *host, e *core.Execute) {
 func (c *checks) state(e *core.Execute) (check func()) {
 	sum := func() (n uint64) {
 		for _, p := range e.State {
-			n += uint64(core.PageSum(p.Name, p.Data))<<8 + p.Stamp.Seq
+			x := core.PageSum(p.Name, p.Data)
+			if x != p.Sum {
+				c.s.fail("a handler of %s was given page %q, which does not match its checksum", e.Key, p.Name)
+			}
+			n += uint64(x)<<8 + p.Stamp.Seq
 		}
 		return n
 	}

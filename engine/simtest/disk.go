@@ -25,6 +25,64 @@ func (d *disk) saved() *core.Saved {
 	return out
 }
 
+// damaged says whether a page does not match its checksum: then a store is not opened.
+func (d *disk) damaged() bool {
+	for _, r := range d.records {
+		for _, p := range r.Pages {
+			if core.PageSum(p.Name, p.Data) != p.Sum {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// flip changes a byte of some page, if there is one.
+func (h *host) flip() {
+	var keys []core.Key
+	for k, r := range h.disk.records {
+		if slices.ContainsFunc(r.Pages, hasData) {
+			keys = append(keys, k)
+		}
+	}
+	if len(keys) == 0 {
+		return
+	}
+	slices.SortFunc(keys, compareKeys)
+	r := h.disk.records[keys[h.s.rand.IntN(len(keys))]]
+	r.Pages = h.s.flipped(r.Pages)
+	h.disk.records[r.Key] = r
+	h.inc, h.bent = 0, true
+	h.s.fault("flip-disk")
+	h.s.trace.add(h.s.now, "the disk of %s has another byte of %s", h.id, r.Key)
+}
+
+func hasData(p core.Page) bool { return len(p.Data) > 0 }
+
+// flipped gives pages of which one has another bit in its data. One of them has data.
+func (s *Sim) flipped(ps []core.Page) []core.Page {
+	ps = slices.Clone(ps)
+	n := s.rand.IntN(len(ps))
+	for !hasData(ps[n]) {
+		n = (n + 1) % len(ps)
+	}
+	p := &ps[n]
+	p.Data = slices.Clone(p.Data)
+	p.Data[s.rand.IntN(len(p.Data))] ^= 1 << s.rand.IntN(8)
+	return ps
+}
+
+// open opens the disk of a host as a store is opened: one that is damaged is refused, and somebody takes it away.
+func (h *host) open() {
+	bad := h.disk.damaged()
+	if bad != h.bent {
+		h.s.fail("%s opens its disk: damaged %v, want %v", h.id, bad, h.bent)
+	}
+	if bad {
+		h.disk, h.bent = newDisk(), false
+	}
+}
+
 func compareKeys(a, b core.Key) int {
 	if c := strings.Compare(a.Type, b.Type); c != 0 {
 		return c

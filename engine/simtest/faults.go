@@ -9,7 +9,7 @@ import (
 
 // faultKinds are all kinds of faults, by the names under which they are counted.
 var faultKinds = []string{
-	"abort", "ambush", "behind", "blind", "clog", "crash", "cut", "delay", "double", "echo", "hold", "isolation", "log-double", "log-late",
+	"abort", "ambush", "behind", "blind", "clog", "crash", "cut", "delay", "double", "echo", "flip-disk", "flip-page", "hold", "isolation", "log-double", "log-late",
 	"log-lost", "log-skip", "loss", "lost", "mark", "outage", "pause", "sharp", "stall", "twin", "wipe",
 }
 
@@ -177,6 +177,9 @@ func (s *Sim) crashFor(h *host, wipe bool, back func() time.Duration) {
 		s.fault("wipe")
 	}
 	h.crash(wipe)
+	if !wipe && s.chance(s.o.Disk.Flips) && (s.o.Trouble.Loss || s.log.tolerates(h)) {
+		h.flip()
+	}
 	s.after(s.between(0, 500*time.Millisecond), func() {
 		if !h.up() {
 			s.log.mark(h, true)

@@ -16,6 +16,7 @@ type host struct {
 	core   *core.Core        // nil while it is down
 	inc    uint64            // 0: it has lost what it had and not begun anew
 	boot   uint64
+	bent   bool   // a byte on its disk is another one: it has no incarnation until the store is taken away
 	run    int    // number of the process: what an older one has under way is void
 	calls  uint64 // made by this process
 
@@ -66,6 +67,7 @@ func (h *host) start() {
 	h.run++
 	h.boot++
 	var saved *core.Saved
+	h.open()
 	if h.inc == 0 {
 		h.inc = 1 + h.s.rand.Uint64N(1<<40)
 		h.must = h.s.checks.answeredStamps()

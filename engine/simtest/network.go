@@ -3,6 +3,7 @@ package simtest
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"time"
 
 	"chainmail/engine/core"
@@ -64,6 +65,7 @@ func (n *network) send(m core.Message) {
 			times = 2
 		}
 	}
+	m, bent := n.flip(m)
 	deliver := n.carry(m)
 	for range times {
 		d := n.delay(l)
@@ -77,10 +79,57 @@ func (n *network) send(m core.Message) {
 		s.after(d, func() {
 			if h := s.host(m.To); h != nil && h.up() && !n.isCut(l) {
 				s.trace.add(s.now, "%s<-%s v%d %s", m.To, m.From, m.Version, brief(m.Body))
-				h.step(&core.Recv{Msg: deliver()})
+				if got := deliver(); len(bent) > 0 {
+					s.checks.refused(h, got, bent)
+				} else {
+					h.step(&core.Recv{Msg: got})
+				}
 			}
 		})
 	}
+}
+
+// flip changes a byte of a copy that is sent in bulk, as if it had been damaged in its sender's memory, and names its key. What
+// is damaged on the way does not match its frame's checksum: that is a loss.
+func (n *network) flip(m core.Message) (core.Message, []core.Key) {
+	entries := entriesOf(m.Body)
+	if len(entries) == 0 || n.s.calm || !n.s.chance(n.s.o.Net.Flips) {
+		return m, nil
+	}
+	i := n.s.rand.IntN(len(entries))
+	again := func(e core.Entry) bool { return e.Key == entries[i].Key } // an offer may have a copy twice: the other one is sound
+	if !slices.ContainsFunc(entries[i].Pages, hasData) || slices.ContainsFunc(entries[i+1:], again) || slices.ContainsFunc(entries[:i], again) {
+		return m, nil
+	}
+	entries = slices.Clone(entries)
+	e := &entries[i]
+	e.Pages = n.s.flipped(e.Pages)
+	switch b := m.Body.(type) {
+	case *core.Pulled:
+		x := *b
+		x.Entries, m.Body = entries, &x
+	case *core.Fetched:
+		x := *b
+		x.Entries, m.Body = entries, &x
+	case *core.Offer:
+		x := *b
+		x.Entries, m.Body = entries, &x
+	}
+	n.s.fault("flip-page")
+	n.s.trace.add(n.s.now, "another byte of %s in what %s sends to %s", e.Key, m.From, m.To)
+	return m, []core.Key{e.Key}
+}
+
+func entriesOf(b core.Body) []core.Entry {
+	switch b := b.(type) {
+	case *core.Pulled:
+		return b.Entries
+	case *core.Fetched:
+		return b.Entries
+	case *core.Offer:
+		return b.Entries
+	}
+	return nil
 }
 
 // bulkStraggles is how much more often bulk transfers straggle: they go a way of their own, behind others.

@@ -66,6 +66,7 @@ type Net struct {
 	Isolations    time.Duration // all links of a member, one way or both
 	Clogs         time.Duration // a link stops, and later gives out all at once
 	Wire          bool          // messages go through their encoding
+	Flips         float64       // share of the copies sent in bulk of which a byte is not what it was at their sender
 }
 
 // Log is what happens between members and the log.
@@ -86,6 +87,7 @@ type Log struct {
 type Disk struct {
 	Fsync  time.Duration // at most
 	Stalls time.Duration // a sync takes up to 2 s
+	Flips  float64       // share of the crashes after which a byte of a page is another one
 }
 
 // Trouble is what befalls members and the cluster.
@@ -181,6 +183,7 @@ func Draw(seed uint64) Options {
 	if r.IntN(4) == 0 { // each leave makes a set smaller, and those of other types gain by it
 		o.Cluster.Acts = min(o.Cluster.Members, 5)
 	}
+	o.Net.Flips, o.Disk.Flips = r.rate(0.3, 0.1), r.rate(0.4, 0.4)
 	o.theme(r)
 	o.Log.Spread = r.IntN(3) == 0
 	return o
@@ -296,6 +299,7 @@ var troubles = []struct {
 	{"isolations", func(o *Options) { o.Net.Isolations = 0 }},
 	{"clogs", func(o *Options) { o.Net.Clogs = 0 }},
 	{"loss", func(o *Options) { o.Net.Loss = 0 }},
+	{"flips", func(o *Options) { o.Net.Flips, o.Disk.Flips = 0, 0 }},
 	{"echo", func(o *Options) { o.Net.Echo = 0 }},
 	{"dup", func(o *Options) { o.Net.Dup = 0 }},
 	{"stragglers", func(o *Options) { o.Net.Stragglers = 0 }},
