@@ -3,6 +3,7 @@ package simtest
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"chainmail/engine/core"
 )
@@ -160,6 +161,7 @@ func (h *host) drain() {
 	d := h.s.between(h.s.o.Disk.Fsync/4, h.s.o.Disk.Fsync)
 	d = max(d, timeLeft(h.s.now, h.stalled))
 	h.synced = h.s.now.Add(d)
+	h.torn(d)
 	run := h.run
 	h.s.after(d, func() {
 		if h.run != run || !h.up() {
@@ -173,17 +175,60 @@ func (h *host) drain() {
 
 func isPersist(e core.Effect) bool { _, ok := e.(*core.Persist); return ok }
 
-// tear leaves some of what was being written when a process died: a random prefix of it.
-func (h *host) tear() {
+// torn crashes a member in the middle of a sync, of a large one more often: these are few.
+func (h *host) torn(d time.Duration) {
+	n := 0
 	for _, e := range h.unsynced {
 		if p, ok := e.(*core.Persist); ok {
-			if !h.s.chance(0.7) {
-				h.persist(&core.Persist{Puts: p.Puts[:h.s.rand.IntN(len(p.Puts)+1)]})
-				break
-			}
-			h.persist(p)
+			n += len(p.Puts)
 		}
 	}
+	if s := h.s; !s.calm && s.chance(s.o.Disk.Torn*float64(min(n, 8))) {
+		h.later(s.between(0, d), func() {
+			if !s.calm {
+				s.crashFor(h, false, s.backAfter)
+			}
+		})
+	}
+}
+
+// tear decides what a disk has of what was being written when a process died. A store makes all of it durable or nothing
+// (store.Store). The core asks for less, that what comes first is durable first: with Pieces some of the first changes are.
+func (h *host) tear() {
+	var puts []*core.Persist // of one change each
+	for _, e := range h.unsynced {
+		p, ok := e.(*core.Persist)
+		if !ok {
+			continue
+		}
+		if p.View != nil {
+			puts = append(puts, h.part(p, &core.Persist{View: p.View}))
+		}
+		for i := range p.Puts {
+			puts = append(puts, h.part(p, &core.Persist{Puts: p.Puts[i : i+1]}))
+		}
+	}
+	if len(puts) == 0 {
+		return
+	}
+	n := len(puts) * h.s.rand.IntN(2)
+	if h.s.o.Disk.Pieces {
+		n = h.s.rand.IntN(len(puts) + 1)
+	}
+	h.s.fault("unsynced")
+	if n > 0 && n < len(puts) {
+		h.s.fault("torn")
+	}
+	h.s.trace.add(h.s.now, "the disk of %s has %d of %d changes", h.id, n, len(puts))
+	for _, p := range puts[:n] {
+		h.persist(p)
+	}
+}
+
+// part is a part of what a Persist says.
+func (h *host) part(of, p *core.Persist) *core.Persist {
+	h.by[p] = h.by[of]
+	return p
 }
 
 func (h *host) doAll(batch []core.Effect) {

@@ -10,7 +10,8 @@ import (
 // faultKinds are all kinds of faults, by the names under which they are counted.
 var faultKinds = []string{
 	"abort", "ambush", "behind", "blind", "clog", "crash", "cut", "delay", "double", "echo", "flip-disk", "flip-page", "hold", "isolation", "log-double", "log-late",
-	"log-lost", "log-skip", "loss", "lost", "mark", "outage", "pause", "sharp", "stall", "twin", "wipe",
+	"log-lost", "log-skip", "loss", "lost", "mark", "outage", "pause", "sharp", "stall", "torn", "twin",
+	"unsynced", "wipe",
 }
 
 // fault counts one.
@@ -161,13 +162,15 @@ func (s *Sim) crash(h *host) {
 	if wipe && !s.o.Trouble.Loss && !s.log.tolerates(h) {
 		return
 	}
-	s.crashFor(h, wipe, func() time.Duration {
-		back := s.between(10*time.Millisecond, 4*time.Second)
-		if s.chance(0.3) {
-			back = s.between(time.Millisecond, 150*time.Millisecond)
-		}
-		return back
-	})
+	s.crashFor(h, wipe, s.backAfter)
+}
+
+// backAfter draws how long a member stays away.
+func (s *Sim) backAfter() time.Duration {
+	if s.chance(0.3) {
+		return s.between(time.Millisecond, 150*time.Millisecond)
+	}
+	return s.between(10*time.Millisecond, 4*time.Second)
 }
 
 // crashFor ends a member and starts it again after a while. Others may notice, and the log may be told.

@@ -88,6 +88,8 @@ type Disk struct {
 	Fsync  time.Duration // at most
 	Stalls time.Duration // a sync takes up to 2 s
 	Flips  float64       // share of the crashes after which a byte of a page is another one
+	Torn   float64       // share of the syncs in which the member crashes
+	Pieces bool          // a sync that was under way leaves its first changes of copies; else all or nothing, as a store's Apply
 }
 
 // Trouble is what befalls members and the cluster.
@@ -183,6 +185,7 @@ func Draw(seed uint64) Options {
 	if r.IntN(4) == 0 { // each leave makes a set smaller, and those of other types gain by it
 		o.Cluster.Acts = min(o.Cluster.Members, 5)
 	}
+	o.Disk.Torn, o.Disk.Pieces = r.rate(0.4, 0.03), r.IntN(2) == 0
 	o.Net.Flips, o.Disk.Flips = r.rate(0.3, 0.1), r.rate(0.4, 0.4)
 	o.theme(r)
 	o.Log.Spread = r.IntN(3) == 0
@@ -261,7 +264,7 @@ func (r dice) cluster() Cluster {
 		c.Zones = 1 + r.IntN(3)
 	}
 	if r.IntN(4) == 0 {
-		c.Rate, c.Streams = 2000+r.Int64N(1<<20), r.IntN(4)
+		c.Rate, c.Streams = 32<<10+r.Int64N(1<<20), r.IntN(4)
 	}
 	if r.IntN(8) == 0 {
 		c.Limits = core.Limits{Held: 1 + r.IntN(16), Mailbox: 1 + r.IntN(4)}
@@ -300,6 +303,7 @@ var troubles = []struct {
 	{"clogs", func(o *Options) { o.Net.Clogs = 0 }},
 	{"loss", func(o *Options) { o.Net.Loss = 0 }},
 	{"flips", func(o *Options) { o.Net.Flips, o.Disk.Flips = 0, 0 }},
+	{"torn", func(o *Options) { o.Disk.Torn, o.Disk.Pieces = 0, false }},
 	{"echo", func(o *Options) { o.Net.Echo = 0 }},
 	{"dup", func(o *Options) { o.Net.Dup = 0 }},
 	{"stragglers", func(o *Options) { o.Net.Stragglers = 0 }},
