@@ -1,6 +1,7 @@
 package simtest
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
@@ -39,8 +40,8 @@ func (o Options) kindOf(n int) string {
 	if !o.Load.Others {
 		return "list"
 	}
-	t := [...]string{"list", "act", "cnt", "reg", "list", "box"}[n%6]
-	if t == "box" && o.Load.Deletes == 0 {
+	t := [...]string{"list", "act", "cnt", "reg", "list", "box", "all", "loc"}[n%8]
+	if t == "box" && o.Load.Deletes == 0 || (t == "all" || t == "loc") && !o.Load.Extra {
 		return "list"
 	}
 	return t
@@ -102,6 +103,24 @@ func (c *checks) answered(o *op, r core.Result) {
 	if h.newest.Less(r.Stamp) {
 		h.newest = r.Stamp
 		c.held(h)
+		if o.key.Type == "all" && o.writes() {
+			c.everywhere(h, r)
+		}
+	}
+}
+
+// everywhere checks that all of a key's set have what a write to all was answered with, if the placement is the one by which
+// it was. Who has lost its memory has filled since, or does not count.
+func (c *checks) everywhere(h *history, r core.Result) {
+	l := &c.s.log
+	if l.p.Version != r.Version || l.p.Stage != membership.StageStable {
+		return
+	}
+	c.s.reach("write-to-all")
+	for _, id := range l.set(h.key) {
+		if !l.lacks(id) && c.s.host(id).disk.records[h.key].Meta.Stamp.Less(r.Stamp) {
+			c.s.fail("a write to all replicas of %s was answered with %s, and %s holds %s", h.key, r.Stamp, id, c.s.host(id).disk.records[h.key].Meta.Stamp)
+		}
 	}
 }
 
@@ -202,6 +221,7 @@ func (c *checks) gaining() {
 // sent checks that a promise that counts comes only from a member that has filled the key. It may have waited for the disk
 // since it was made: what counts is the placement of then.
 func (c *checks) sent(h *host, m core.Message) {
+	c.bounded(h, m)
 	p, ok := m.Body.(*core.Promise)
 	if !ok || p.Code != core.CodeOK || c.s.o.Trouble.Loss {
 		return
@@ -276,6 +296,9 @@ func (c *checks) put(h *host, p *core.Put, by *core.View, before, after core.Rec
 			k.newest, k.purged = higher(k.newest, s), higher(k.purged, s) // it was committed, whoever knows
 		}
 		c.held(k)
+	}
+	if most := c.s.o.Cluster.Limits.State; most > 0 && weigh(after.Pages) > most+len(core.ActivePage) {
+		c.s.fail("%s stores %d bytes of %s; at most %d are allowed", h.id, weigh(after.Pages), p.Key, most)
 	}
 	for _, pg := range p.Pages {
 		if core.PageSum(pg.Name, pg.Data) != pg.Sum {
@@ -414,9 +437,58 @@ func (c *checks) stepped(h *host) {
 	if st.Held < 0 || st.HeldBytes < 0 {
 		c.s.fail("%s counts %d messages of %d bytes that wait", h.id, st.Held, st.HeldBytes)
 	}
-	if most := c.s.o.Cluster.Limits.Held; most > 0 && st.Held > most {
-		c.s.fail("%s holds %d messages; at most %d are allowed", h.id, st.Held, most)
+	most := c.s.o.Cluster.Limits
+	if n := cmp.Or(most.Held, 65536); st.Held > n {
+		c.s.fail("%s holds %d messages; at most %d are allowed", h.id, st.Held, n)
 	}
+	if n := cmp.Or(most.HeldBytes, 64<<20); st.HeldBytes > n {
+		c.s.fail("%s holds messages of %d bytes; at most %d are allowed", h.id, st.HeldBytes, n)
+	}
+}
+
+// entryWeight is what an entry weighs besides its pages.
+const entryWeight = 64
+
+// bounded checks that a message is not larger than it may be: by what is the last in it, at most.
+func (c *checks) bounded(h *host, m core.Message) {
+	z := &c.s.o.Cluster.Sizes
+	entries, bytes, most := 0, 0, 0
+	switch b := m.Body.(type) {
+	case *core.Pulled:
+		if b.One {
+			return
+		}
+		if !b.Done && b.Code == core.CodeOK {
+			c.s.reach("pull-cut")
+		}
+		entries, bytes, most = cmp.Or(z.PullEntries, 2048)+1, cmp.Or(z.PullBytes, 256<<10), len(b.Entries)
+	case *core.Fetched:
+		if len(b.Rest) > 0 {
+			c.s.reach("fetch-cut")
+		}
+		entries, bytes, most = cmp.Or(z.FetchKeys, 256), cmp.Or(z.PullBytes, 256<<10), len(b.Entries)
+	case *core.Offer:
+		entries, bytes, most = cmp.Or(z.OfferEntries, 128), cmp.Or(z.OfferBytes, 256<<10), len(b.Entries)
+	default:
+		return
+	}
+	weight := 0
+	es := entriesOf(m.Body)
+	for _, e := range es[:max(0, len(es)-1)] {
+		if e.Key != (core.Key{}) { // a floor
+			weight += entryWeight + weigh(e.Pages)
+		}
+	}
+	if most > entries || weight >= bytes && weight > 0 {
+		c.s.fail("%s sends %d entries, of %d bytes without the last one: %T of at most %d and %d", h.id, most, weight, m.Body, entries, bytes)
+	}
+}
+
+func weigh(ps []core.Page) (n int) {
+	for _, p := range ps {
+		n += len(p.Name) + len(p.Data)
+	}
+	return n
 }
 
 // placed holds the log to its own rules.

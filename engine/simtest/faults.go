@@ -17,6 +17,12 @@ var faultKinds = []string{
 // fault counts one.
 func (s *Sim) fault(kind string) { s.Faults[kind]++ }
 
+// reachKinds are all kinds of what is rare and has to come about.
+var reachKinds = []string{"drain", "fetch-cut", "floor-restored", "local-read", "overload", "pull-cut", "too-large", "write-to-all"}
+
+// reach counts one.
+func (s *Sim) reach(kind string) { s.Reach[kind]++ }
+
 // every does something again and again in the first phase.
 func (s *Sim) every(mean time.Duration, do func()) {
 	if mean <= 0 {

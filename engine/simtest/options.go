@@ -37,6 +37,7 @@ type Cluster struct {
 	Rate     int64 // transfer limit in bytes per second, 0: none
 	Streams  int
 	Limits   core.Limits
+	Sizes    core.Sizes
 
 	PurgeAfter time.Duration // how long deletes are remembered, 0: as production does
 	SweepEvery time.Duration // 0: as production does
@@ -53,6 +54,8 @@ type Load struct {
 	Others  bool          // not lists alone
 	Repeats float64       // share of the calls that are made again under their request id while the outcome is unknown
 	Window  int           // requests that a key remembers
+	Body    int           // bytes of what a call carries, at most
+	Extra   bool          // there are types whose writes need all replicas, and types with local reads
 	Fresh   float64       // share of the calls that turn to a key that was never used
 }
 
@@ -103,6 +106,7 @@ type Trouble struct {
 	WrongMarks time.Duration // a healthy member is marked down
 	Changes    time.Duration // a change is submitted
 	Aborts     float64       // share of the running changes that are aborted or retargeted
+	Drains     float64       // share of the members that are told to drain before they are to leave
 	Holds      bool          // changes are paused and resumed
 	Loss       bool          // more memory is lost than is tolerated
 }
@@ -187,9 +191,30 @@ func Draw(seed uint64) Options {
 	}
 	o.Disk.Torn, o.Disk.Pieces = r.rate(0.4, 0.03), r.IntN(2) == 0
 	o.Net.Flips, o.Disk.Flips = r.rate(0.3, 0.1), r.rate(0.4, 0.4)
+	o.Load.Extra, o.Trouble.Drains = r.IntN(2) == 0, r.rate(0.5, 1)
+	o.bounds(r)
 	o.theme(r)
 	o.Log.Spread = r.IntN(3) == 0
 	return o
+}
+
+// bounds draws what calls carry, and the bounds that are met by it.
+func (o *Options) bounds(r dice) {
+	if r.IntN(3) == 0 {
+		o.Load.Body = r.IntN(2000)
+	}
+	if r.IntN(4) == 0 {
+		o.Cluster.Limits.HeldBytes = 1 + r.IntN(4*(o.Load.Body+8))
+	}
+	if r.IntN(8) == 0 {
+		o.Cluster.Limits.State = 200 + r.IntN(8*(o.Load.Body+50))
+	}
+	if r.IntN(3) == 0 {
+		o.Cluster.Sizes = core.Sizes{
+			PullBytes: 1 + r.IntN(1+r.IntN(4000)), PullEntries: 1 + r.IntN(20), PullScan: 1 + r.IntN(40), FetchKeys: 1 + r.IntN(64), SmallDelta: 1 + r.IntN(8),
+			OfferEntries: 1 + r.IntN(6), OfferBytes: 1 + r.IntN(4000), BatchMessages: 1 + r.IntN(6), BatchBytes: 1 + r.IntN(2000),
+		}
+	}
 }
 
 // purgeLeast is longer than the pause between two offers of a copy: a member that still offers one from before a delete is to
@@ -319,6 +344,10 @@ var troubles = []struct {
 	{"acts", func(o *Options) { o.Cluster.Acts = 0 }},
 	{"others", func(o *Options) { o.Load.Others = false }},
 	{"limits", func(o *Options) { o.Cluster.Limits = core.Limits{} }},
+	{"sizes", func(o *Options) { o.Cluster.Sizes = core.Sizes{} }},
+	{"bodies", func(o *Options) { o.Load.Body = 0 }},
+	{"extra", func(o *Options) { o.Load.Extra = false }},
+	{"drains", func(o *Options) { o.Trouble.Drains = 0 }},
 	{"rate", func(o *Options) { o.Cluster.Rate, o.Cluster.Streams = 0, 0 }},
 	{"zones", func(o *Options) { o.Cluster.Zones = 0 }},
 	{"weights", func(o *Options) { o.Cluster.Weights = false }},

@@ -250,6 +250,14 @@ func (l *oracle) submit() {
 		return got
 	}
 	c := &membership.ChangeCommand{Add: pick(out, 3), Remove: pick(in, 2), Retarget: l.p.Running != nil}
+	for _, id := range c.Remove {
+		if h := l.s.host(id); h.up() && l.s.chance(l.s.o.Trouble.Drains) {
+			l.s.reach("drain")
+			l.s.trace.add(l.s.now, "%s drains", id)
+			h.drained = true
+			h.step(&core.Drain{})
+		}
+	}
 	l.n++
 	if l.s.chance(0.3) {
 		c.Key = fmt.Sprint("key-", l.n)

@@ -40,7 +40,7 @@ func (s *Sim) restless(h *host) string {
 	if m, _ := v.Member(h.id); m.Refilling || m.Down || m.Incarnation != h.inc {
 		return fmt.Sprintf("%s is %+v", h.id, m)
 	}
-	if st.Calls > 0 || st.Held > 0 || st.HandingOver > 0 || st.Wanted > 0 || st.Orphans > 0 {
+	if st.Calls > 0 || st.Held > 0 || st.HeldBytes > 0 || st.HandingOver > 0 || st.Wanted > 0 || st.Orphans > 0 {
 		return fmt.Sprintf("%s has something left to do: %+v", h.id, st)
 	}
 	return ""
@@ -91,7 +91,7 @@ func (s *Sim) missing(k core.Key, r core.Record, ok bool) string {
 		if e.Copy.Stamp != r.Meta.Stamp {
 			return fmt.Sprintf("%s of %v holds %s of %s, others %s", id, set, e.Copy.Stamp, k, r.Meta.Stamp)
 		}
-		if marked(r) && e.Owner == id && e.Activation == "" {
+		if marked(r) && e.Owner == id && !s.host(id).drained && e.Activation == "" {
 			return fmt.Sprintf("%s is marked active and does not run at its owner %s", k, id)
 		}
 	}

@@ -52,13 +52,13 @@ func options(t *testing.T, seed uint64) Options {
 
 // tally sums up runs.
 type tally struct {
-	mu        sync.Mutex
-	next, end uint64 // seeds that are still to be run
-	ran       int
-	events    int
-	faults    map[string]int // by kind
-	virtual   time.Duration
-	bad       map[uint64]string // by seed
+	mu            sync.Mutex
+	next, end     uint64 // seeds that are still to be run
+	ran           int
+	events        int
+	faults, reach map[string]int // by kind
+	virtual       time.Duration
+	bad           map[uint64]string // by seed
 }
 
 // take gives the next seed. Seeds are given out in order, so that the lowest one that fails is always found.
@@ -79,6 +79,9 @@ func (y *tally) add(s *Sim, err error) {
 	for k, n := range s.Faults {
 		y.faults[k] += n
 	}
+	for k, n := range s.Reach {
+		y.reach[k] += n
+	}
 	if err != nil {
 		y.bad[s.o.Seed] = fmt.Sprintf("%v\n%s", err, failure(s, s.o))
 	}
@@ -87,28 +90,29 @@ func (y *tally) add(s *Sim, err error) {
 // manySeeds is how many seeds have every kind of fault in them: a slice of so many that lacks one has a fault that is not drawn.
 const manySeeds = 500
 
-// kinds counts the faults by kind.
-func (y *tally) kinds(t *testing.T) (counts string, sum int) {
-	for _, k := range faultKinds {
-		n := y.faults[k]
-		counts += fmt.Sprintf(" %s=%d", k, n)
+// kinds writes how often each of some kinds came about; none may be missing in many seeds.
+func (y *tally) kinds(t *testing.T, what string, names []string, counts map[string]int) (line string, sum int) {
+	line = what + ":"
+	for _, k := range names {
+		n := counts[k]
+		line += fmt.Sprintf(" %s=%d", k, n)
 		sum += n
 		if n == 0 && y.ran >= manySeeds && *without == "" {
-			t.Errorf("no fault of kind %s in %d seeds", k, y.ran)
+			t.Errorf("%s: no %s in %d seeds", what, k, y.ran)
 		}
 	}
-	for k := range y.faults {
-		if !slices.Contains(faultKinds, k) {
-			t.Errorf("faults of an unknown kind: %s", k)
+	for k := range counts {
+		if !slices.Contains(names, k) {
+			t.Errorf("%s: %s is not listed", what, k)
 		}
 	}
-	return counts, sum
+	return line, sum
 }
 
 // TestSim runs seeds, several at a time. A failure prints the seed, its options, the end of the trace and how to run it
 // again.
 func TestSim(t *testing.T) {
-	y := &tally{next: *start, end: *start + uint64(*seeds), faults: map[string]int{}, bad: map[uint64]string{}}
+	y := &tally{next: *start, end: *start + uint64(*seeds), faults: map[string]int{}, reach: map[string]int{}, bad: map[uint64]string{}}
 	if *one != 0 {
 		y.next, y.end = *one, *one+1
 	}
@@ -134,8 +138,9 @@ func TestSim(t *testing.T) {
 		t.Errorf("seed %d: %s", seed, y.bad[seed])
 	}
 	t.Logf("%.0f events/s", float64(y.events)/time.Since(begin).Seconds())
-	counts, sum := y.kinds(t)
-	summary = fmt.Sprintf("faults:%s\nsim: seeds=%d events=%d virtual_hours=%.2f faults=%d violations=%d", counts, y.ran, y.events, y.virtual.Hours(), sum, len(y.bad))
+	faults, sum := y.kinds(t, "faults", faultKinds, y.faults)
+	reached, _ := y.kinds(t, "reached", reachKinds, y.reach)
+	summary = fmt.Sprintf("%s\n%s\nsim: seeds=%d events=%d virtual_hours=%.2f faults=%d violations=%d", reached, faults, y.ran, y.events, y.virtual.Hours(), sum, len(y.bad))
 }
 
 // failure tells all that is needed to look into a failing run.
