@@ -79,6 +79,14 @@ func (c *client) call() {
 	}
 	hist := s.checks.pick(s.rand.IntN(s.o.Load.Keys))
 	o := &op{key: hist.key, method: s.method(hist.key.Type), client: c}
+	if s.o.Load.Looks > 0 {
+		if b := s.blindUp(); b != nil && s.chance(s.o.Load.Looks) {
+			h = b
+		}
+		if s.now < h.blind { // a write that is held up there would hold up what follows it
+			o.method = get
+		}
+	}
 	o.local = o.reads() && hist.grows && s.chance(localShare(hist.key.Type))
 	if o.local && s.readHere(h, o) {
 		c.next()
@@ -104,6 +112,16 @@ func (s *Sim) readHere(h *host, o *op) bool {
 	s.checks.made(o)
 	s.checks.answered(o, core.Result{Body: []byte(x.state)})
 	return true
+}
+
+// blindUp gives a member that runs and is told of no placement, nil if there is none.
+func (s *Sim) blindUp() *host {
+	for _, h := range s.hosts {
+		if h.up() && s.now >= h.awake && s.now < h.blind {
+			return h
+		}
+	}
+	return nil
 }
 
 // method draws what is called.

@@ -95,9 +95,9 @@ func (s *Sim) leaveBehind(h *host) {
 
 // blind keeps placements from a member, those of the log and those that peers send, and nothing else. Some of its peers do
 // not hear it: it goes on with the others by what it knows, while they may have gone on without it.
-func (s *Sim) blind(h *host) {
+func (s *Sim) blind(h *host, d time.Duration) {
 	s.fault("blind")
-	h.blind = s.now.Add(s.between(50*time.Millisecond, 3*time.Second))
+	h.blind = s.now.Add(d)
 	h.deaf = max(h.deaf, h.blind)
 	s.trace.add(s.now, "%s is told of no placement until %s", h.id, at(h.blind))
 	for _, o := range s.hosts {

@@ -55,6 +55,7 @@ type Load struct {
 	Repeats float64       // share of the calls that are made again under their request id while the outcome is unknown
 	Window  int           // requests that a key remembers
 	Body    int           // bytes of what a call carries, at most
+	Looks   float64       // share of the calls that are reads at a member that is told of no placement, if there is one
 	Extra   bool          // there are types whose writes need all replicas, and types with local reads
 	Fresh   float64       // share of the calls that turn to a key that was never used
 }
@@ -83,6 +84,7 @@ type Log struct {
 	Behind  time.Duration // a member hears nothing of the log for a while, and little of its peers
 	Leave   float64       // share of versions at whose birth that happens to a member of the ring
 	Blind   float64       // share of versions whose news, and any other, do not reach a member of the ring for a while
+	Left    float64       // share of the members that leave the ring and do not learn of it for a while, nor that its switch begins
 	Spread  bool          // one member, another one every few versions, tells the others what the log tells it
 }
 
@@ -223,7 +225,7 @@ const purgeLeast = 800 * time.Millisecond
 
 // theme makes one thing likely that seldom comes about by chance.
 func (o *Options) theme(r dice) {
-	switch r.IntN(12) {
+	switch r.IntN(14) {
 	case 0: // deletes are forgotten while a member is away that has not seen them
 		o.Load.Repeats, o.Load.Deletes, o.Load.Others, o.Load.Keys = 0, 0.25, true, 2+r.IntN(8)
 		o.Cluster.Durable, o.Cluster.Members, o.Cluster.Start, o.Cluster.Replicas = true, 4, 4, 3
@@ -249,6 +251,17 @@ func (o *Options) theme(r dice) {
 		o.Cluster.Members, o.Cluster.Start, o.Cluster.Replicas, o.Cluster.Counters, o.Cluster.Acts = 4, 4, 3, 0, 0
 		o.Load.Others, o.Load.Keys, o.Load.Fresh, o.Trouble.Ambush, o.Trouble.Loss = true, 4+r.IntN(20), 0.3, 0.02, false
 		o.Trouble.Changes = r.some(0.3, 2*time.Second, 5*time.Second)
+	case 6, 7: // who has owned a key, has left and does not know it is asked for it, while others have taken it over
+		o.Cluster.Members = 3 + r.IntN(3)
+		o.Cluster.Start, o.Cluster.Replicas = 2+r.IntN(o.Cluster.Members-1), [...]int{1, 2, 2, 2, 2, 4}[r.IntN(6)]
+		o.Cluster.Counters, o.Cluster.Acts, o.Cluster.VNodes, o.Cluster.Rate = 0, 0, 1+r.IntN(4), 0
+		o.Cluster.Limits, o.Cluster.Sizes = core.Limits{}, core.Sizes{}
+		o.Load.Looks, o.Load.Clients, o.Load.Keys, o.Load.Fresh, o.Load.Others = 0.7, 8, 2+r.IntN(5), 0, r.IntN(2) == 0
+		o.Load.Gap, o.Load.Limit, o.Load.Body = r.dur(4*time.Millisecond, 15*time.Millisecond), r.dur(200*time.Millisecond, 400*time.Millisecond), 0
+		o.Load.Handler, o.Log.Blind, o.Log.Left, o.Log.Leave, o.Log.Behind = 0, 0, 1, 0, 0
+		o.Log.Lag, o.Log.Outages, o.Net.Isolations = r.dur(time.Millisecond, 20*time.Millisecond), 0, 0
+		o.Net.Delay, o.Net.Jitter = 200*time.Microsecond, time.Millisecond
+		o.Trouble.Changes, o.Trouble.Crashes, o.Trouble.Pauses, o.Trouble.Aborts = r.dur(300*time.Millisecond, 2*time.Second), 0, 0, 0
 	case 5: // more is lost than is tolerated, and who has begun anew is restarted with what it keeps of that
 		o.Cluster.Members, o.Cluster.Replicas, o.Cluster.Durable = 2+r.IntN(3), 2+r.IntN(2), true
 		o.Cluster.Start = o.Cluster.Members
@@ -316,7 +329,7 @@ var troubles = []struct {
 	{"outages", func(o *Options) { o.Log.Outages = 0 }},
 	{"behind", func(o *Options) { o.Log.Behind = 0 }},
 	{"leave", func(o *Options) { o.Log.Leave = 0 }},
-	{"blind", func(o *Options) { o.Log.Blind = 0 }},
+	{"blind", func(o *Options) { o.Log.Blind, o.Log.Left, o.Load.Looks = 0, 0, 0 }},
 	{"spread", func(o *Options) { o.Log.Spread = false }},
 	{"lag", func(o *Options) { o.Log.Lag = time.Millisecond }},
 	{"skip", func(o *Options) { o.Log.Skip = 0 }},

@@ -52,7 +52,14 @@ func (l *oracle) apply(c membership.Command) membership.Result {
 			l.s.leaveBehind(l.s.host(p.Base[l.s.rand.IntN(len(p.Base))].ID))
 		}
 		if len(p.Base) > 0 && !l.s.calm && l.s.chance(l.blinds(&old)) {
-			l.s.blind(l.s.host(l.blinded(&old)))
+			l.s.blind(l.s.host(l.blinded(&old)), l.s.between(50*time.Millisecond, 3*time.Second))
+		}
+		if p.Stage == membership.StageSwitch && old.Stage != p.Stage {
+			for _, m := range p.Base {
+				if !membership.In(p.Next, m.ID) && !l.s.calm && l.s.chance(l.s.o.Log.Left) {
+					l.s.blind(l.s.host(m.ID), l.s.between(time.Second, 4*time.Second))
+				}
+			}
 		}
 		l.spread(v)
 	}
