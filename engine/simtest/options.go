@@ -396,9 +396,30 @@ func Kinds() []string {
 // everything that is drawn later.
 const shrinkRolls = 12
 
-// Shrink turns off whatever a failing run does not need to fail with some violation, shortens it, and names what was
-// turned off.
+// violationKind leaves of a violation what is the same for other members, keys and numbers.
+func violationKind(err error) string {
+	var words []string
+	for w := range strings.FieldsSeq(err.Error()) {
+		if !strings.ContainsAny(w, "0123456789[{") {
+			words = append(words, w)
+		}
+		if len(words) == kindWords {
+			break
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+const kindWords = 5
+
+// Shrink turns off whatever a failing run does not need to fail with a violation of the same kind, shortens it, and names what
+// was turned off.
 func Shrink(o Options) (Options, []string) {
+	first := New(o).Run()
+	if first == nil {
+		return o, nil
+	}
+	failing := func(o Options) (Options, bool) { return failing(o, violationKind(first)) }
 	var off []string
 	for _, k := range troubles {
 		less := o
@@ -421,10 +442,10 @@ func Shrink(o Options) (Options, []string) {
 	}
 }
 
-// failing looks for a roll of the options that fails.
-func failing(o Options) (Options, bool) {
+// failing looks for a roll of the options that fails in a way.
+func failing(o Options, kind string) (Options, bool) {
 	for range shrinkRolls {
-		if New(o).Run() != nil {
+		if err := New(o).Run(); err != nil && violationKind(err) == kind {
 			return o, true
 		}
 		o.Roll++

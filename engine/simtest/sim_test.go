@@ -1,6 +1,7 @@
 package simtest
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"maps"
@@ -14,14 +15,17 @@ import (
 )
 
 var (
-	seeds   = flag.Int("seeds", 60, "how many seeds to run")
+	seeds   = flag.Int("seeds", 300, "how many seeds to run")
 	start   = flag.Uint64("start", 1, "first seed")
 	one     = flag.Uint64("seed", 0, "run this seed alone")
 	show    = flag.Bool("show", false, "print the whole trace")
 	without = flag.String("without", "", "kinds of trouble to turn off, separated by commas; all for every kind")
 	roll    = flag.Uint64("roll", 0, "which of the runs with these options, as Shrink names it")
+	keys    = flag.Int("keys", 0, "how many keys, as Shrink names it; 0: as the seed says")
+	length  = flag.Duration("length", 0, "of the first phase, as Shrink names it; 0: as the seed says")
 	shrink  = flag.Bool("shrink", false, "turn off what a failing seed does not need to fail")
 	limit   = flag.Duration("for", 0, "stop after so long; 0: when all seeds have run")
+	parts   = flag.Int("parts", 1, "-for and -search are divided by so many")
 	most    = flag.Int("failures", 3, "stop after so many failing seeds")
 )
 
@@ -47,6 +51,7 @@ func options(t *testing.T, seed uint64) Options {
 			t.Error(err)
 		}
 	}
+	o.Load.Keys, o.Length = cmp.Or(*keys, o.Load.Keys), cmp.Or(*length, o.Length)
 	return o
 }
 
@@ -119,7 +124,7 @@ func TestSim(t *testing.T) {
 	begin := time.Now()
 	var until time.Time
 	if *limit != 0 {
-		until = begin.Add(*limit)
+		until = begin.Add(*limit / time.Duration(*parts))
 	}
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
@@ -153,7 +158,12 @@ func failure(s *Sim, o Options) string {
 		less, off := Shrink(o)
 		again := New(less)
 		err := again.Run()
-		out += fmt.Sprintf("\nshrunk: off %s, options %v\nshrunk: %v\n%s", strings.Join(off, ","), less, err, strings.Join(again.Trace(), "\n"))
+		out += fmt.Sprintf("\nshrunk: options %v\nshrunk: %v\n%s", less, err, strings.Join(again.Trace(), "\n"))
+		if *without != "" {
+			off = append(off, *without)
+		}
+		out += fmt.Sprintf("\nagain: go test ./engine/simtest -run 'TestSim$' -seed %d -without '%s' -roll %d -keys %d -length %s -show",
+			less.Seed, strings.Join(off, ","), less.Roll, less.Load.Keys, less.Length)
 	}
 	return out
 }
