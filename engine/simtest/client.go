@@ -266,7 +266,7 @@ func sortedCalls(m map[callID]*op) []callID {
 func (s *Sim) lastReads() {
 	for i, h := range s.checks.all() {
 		s.after(time.Duration(i)*lastGap, func() {
-			s.invoke(s.hosts[s.rand.IntN(len(s.hosts))], &op{key: h.key, method: get, final: true}, lastLimit)
+			s.invoke(s.anyUp(), &op{key: h.key, method: get, final: true}, lastLimit)
 			s.toRead--
 		})
 		s.toRead++

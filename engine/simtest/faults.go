@@ -9,7 +9,7 @@ import (
 
 // faultKinds are all kinds of faults, by the names under which they are counted.
 var faultKinds = []string{
-	"abort", "ambush", "behind", "blind", "clog", "crash", "cut", "delay", "double", "echo", "flip-disk", "flip-page", "hold", "isolation", "log-double", "log-late",
+	"abort", "ambush", "behind", "blind", "clog", "crash", "cut", "dead", "delay", "double", "echo", "flip-disk", "flip-page", "hold", "isolation", "log-double", "log-late",
 	"log-lost", "log-skip", "loss", "lost", "mark", "outage", "pause", "sharp", "stall", "torn", "twin",
 	"unsynced", "wipe",
 }
@@ -281,12 +281,32 @@ func (s *Sim) heal() {
 	s.healed = s.now
 	s.trace.add(s.now, "all faults end")
 	s.net.heal()
+	if s.o.Trouble.Dead {
+		s.bury()
+	}
 	for _, h := range s.hosts {
 		h.awake, h.stalled = min(h.awake, s.now), min(h.stalled, s.now)
 		run := h.run
 		s.after(0, func() { h.wake(run) })
 	}
 	s.settle()
+}
+
+// bury ends a member for good, with all that it has.
+func (s *Sim) bury() {
+	first := s.rand.IntN(len(s.hosts))
+	for i := range s.hosts {
+		if h := s.hosts[(first+i)%len(s.hosts)]; s.dead == nil && h.inc != 0 && s.log.dispensable(h) {
+			s.fault("dead")
+			s.dead = h
+			s.trace.add(s.now, "%s is gone for good", h.id)
+			if h.up() {
+				h.crash(true)
+			}
+			h.inc, h.disk = 0, newDisk()
+			s.log.mark(h, true)
+		}
+	}
 }
 
 // settleEvery is how often the second phase does what a log with a leader does: it clears marks, tells the newest placement
@@ -303,6 +323,11 @@ func (s *Sim) settle() {
 		}
 		if v := s.log.newest(); h.up() && h.seen < v.Revision {
 			s.log.tell(h, v)
+		}
+	}
+	if s.dead != nil { // a proposal of its own that came late may have cleared that
+		if m, ok := s.log.p.Member(s.dead.id); ok && !m.Down {
+			s.log.mark(s.dead, true)
 		}
 	}
 	if r := s.log.p.Running; r != nil && r.Paused {

@@ -64,7 +64,7 @@ var types = map[string]core.TypeConfig{
 
 // start begins a process: with its disk, or with nothing and as a new incarnation.
 func (h *host) start() {
-	if h.up() {
+	if h.up() || h == h.s.dead {
 		return
 	}
 	h.run++

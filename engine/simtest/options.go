@@ -110,6 +110,7 @@ type Trouble struct {
 	Aborts     float64       // share of the running changes that are aborted or retargeted
 	Drains     float64       // share of the members that are told to drain before they are to leave
 	Holds      bool          // changes are paused and resumed
+	Dead       bool          // in the second phase a member is away for good, if each key has a quorum without it
 	Loss       bool          // more memory is lost than is tolerated
 }
 
@@ -195,7 +196,11 @@ func Draw(seed uint64) Options {
 	o.Net.Flips, o.Disk.Flips = r.rate(0.3, 0.1), r.rate(0.4, 0.4)
 	o.Load.Extra, o.Trouble.Drains = r.IntN(2) == 0, r.rate(0.5, 1)
 	o.bounds(r)
+	dead := r.IntN(6) == 0
 	o.theme(r)
+	if dead && !o.Trouble.Loss { // a write to all, and a delete that is to be forgotten, wait for it for ever
+		o.Trouble.Dead, o.Load.Extra, o.Load.Deletes = true, false, 0
+	}
 	o.Log.Spread = r.IntN(3) == 0
 	return o
 }
@@ -360,6 +365,7 @@ var troubles = []struct {
 	{"sizes", func(o *Options) { o.Cluster.Sizes = core.Sizes{} }},
 	{"bodies", func(o *Options) { o.Load.Body = 0 }},
 	{"extra", func(o *Options) { o.Load.Extra = false }},
+	{"dead", func(o *Options) { o.Trouble.Dead = false }},
 	{"drains", func(o *Options) { o.Trouble.Drains = 0 }},
 	{"rate", func(o *Options) { o.Cluster.Rate, o.Cluster.Streams = 0, 0 }},
 	{"zones", func(o *Options) { o.Cluster.Zones = 0 }},

@@ -310,6 +310,39 @@ func (l *oracle) tolerates(h *host) bool {
 	return true
 }
 
+// dispensable says whether a member that has memory may go for good: each set that it is of can do without it, and so can
+// those that have to fill from it.
+func (l *oracle) dispensable(h *host) bool {
+	stay := 0 // on all rings of the chain
+	for _, m := range l.p.Base {
+		if membership.In(l.p.Next, m.ID) && membership.In(l.p.Target, m.ID) {
+			stay++
+		}
+	}
+	if l.base == nil || l.lacks(h.id) || stay < core.W(2)+1 {
+		return false
+	}
+	for _, n := range l.counts() {
+		if n-1 < core.W(n) {
+			return false
+		}
+		for _, r := range []*ring.Ring{l.base, l.next} {
+			for arc := range r.Arcs() {
+				set, gone := r.Replicas(arc.Hi, n), 0
+				for _, id := range set {
+					if id == h.id || l.lacks(id) {
+						gone++
+					}
+				}
+				if slices.Contains(set, h.id) && len(set)-gone < core.W(len(set)) {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
 func (l *oracle) tolerated(s, sn []string, id string, gone func(string) bool) bool {
 	if !slices.Contains(s, id) && !slices.Contains(sn, id) {
 		return true

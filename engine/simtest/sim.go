@@ -30,6 +30,7 @@ type Sim struct {
 
 	calm   bool      // the second phase
 	healed core.Time // when it began
+	dead   *host     // for good, nil if none is
 	toRead int       // keys that are still to be read for the last time
 
 	Events int            // that were run
