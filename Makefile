@@ -4,6 +4,7 @@ BIN := bin/cluster
 SEEDS ?= 500
 START ?= 1
 DURATION ?= 60m
+SOAK_START ?= $(shell date +%s)000
 FUZZTIME ?= 30s
 DIFFERENCES ?= 2
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -26,6 +27,7 @@ test: ## vet and the tests, under 90 s on 2 cores
 race: ## the tests with the race detector, without those of whole processes
 	$(GO) test -race -short $$($(GO) list ./... | grep -v -e /integration -e /simtest)
 	$(GO) test -race ./engine/simtest -seeds 40
+	$(GO) test ./coordinator -count=1 -run 'TestVirtualClose$$'
 
 lint: ## staticcheck where it can be had, golangci-lint where it is installed
 	test -z "$$(gofmt -l .)"
@@ -36,14 +38,19 @@ lint: ## staticcheck where it can be had, golangci-lint where it is installed
 integration: ## whole clusters of the production binary
 	$(GO) test -count=1 -timeout 20m ./integration
 
-sim: ## the simulator: make sim SEEDS=500 START=1
-	$(GO) test ./engine/simtest -count=1 -timeout 0 -v -run 'TestSim$$' -seeds $(SEEDS) -start $(START)
+SIMTEST := $(CURDIR)/bin/simtest
 
-planted: ## the simulator against every planted bug, up to 2,000 seeds each; writes docs/planted.md
-	$(GO) test ./engine/simtest -count=1 -timeout 0 -v -run 'TestPlanted$$' -planted 2000 -tabulate
+simtest: # as a program its last line is that of the simulator
+	$(GO) test -c -o $(SIMTEST) ./engine/simtest
 
-planted-known: ## the same, with the seeds of docs/planted.md first
-	$(GO) test ./engine/simtest -count=1 -timeout 0 -v -run 'TestPlanted$$|TestSearchFinds$$' -planted 2000 -known
+sim: simtest ## the simulator: make sim SEEDS=500 START=1
+	cd engine/simtest && $(SIMTEST) -test.v -test.run 'TestSim$$' -seeds $(SEEDS) -start $(START)
+
+planted: simtest ## the simulator against every planted bug, up to 2,000 seeds each; writes docs/planted.md
+	cd engine/simtest && $(SIMTEST) -test.v -test.run 'TestPlanted$$' -planted 2000 -tabulate
+
+planted-known: simtest ## the same, with the seeds of docs/planted.md first
+	cd engine/simtest && $(SIMTEST) -test.v -test.run 'TestPlanted$$|TestSearchFinds$$' -planted 2000 -known
 
 model: ## the rules for one key, searched by spin: what must hold, and the variants that must fail
 	$(GO) test ./engine/model -count=1 -timeout 20m -v -run 'TestModel$$' -must
@@ -63,9 +70,9 @@ bench: ## numbers, each beside something measured in the same run
 cover: ## coverage by package
 	$(GO) test -short -cover ./...
 
-soak: ## simulator and whole clusters again and again for DURATION
-	$(GO) test ./engine/simtest -count=1 -timeout 0 -run 'TestSim$$' -seeds 1000000 -for $(DURATION)
-	$(MAKE) search
+soak: simtest ## simulator, from a seed that was not run before, and search for DURATION, then the rest
+	cd engine/simtest && $(SIMTEST) -test.v -test.run 'TestSim$$' -seeds 1000000000 -start $(SOAK_START) -for $(DURATION) -parts 2
+	cd engine/simtest && $(SIMTEST) -test.v -test.run 'TestSearch$$' -differences $(DIFFERENCES) -search $(DURATION) -parts 2
 	$(GO) test ./engine/model -count=1 -timeout 0 -v -run 'TestModel$$' -must -soak
 	CHAINMAIL_SOAK=1 $(GO) test -count=1 -timeout 0 ./chainmailtest
 	CHAINMAIL_SOAK=1 $(GO) test -count=3 -timeout 0 ./integration
@@ -79,4 +86,4 @@ ci: ## what .ci/run runs
 	$(MAKE) sim SEEDS=3000
 	$(MAKE) planted-known
 
-.PHONY: help build demo test race lint integration sim planted planted-known model search fuzz bench cover soak ci
+.PHONY: simtest help build demo test race lint integration sim planted planted-known model search fuzz bench cover soak ci

@@ -321,7 +321,7 @@ func (c *Core) mayRun(a *activation) bool {
 		n += len(a.round.batch.answers)
 	}
 	most := c.cfg.Types[a.slot.id.Type].Pipeline
-	return !a.batch.fullUp() && (most == 0 || n < most)
+	return !a.batch.fullUp(&c.cfg.Sizes) && (most == 0 || n < most)
 }
 
 // shown is the stamp of the speculative state.

@@ -18,6 +18,7 @@ type Config struct {
 	Durable bool
 	Types   map[string]TypeConfig
 	Limits  Limits
+	Sizes   Sizes
 	// PurgeAfter is how long a delete is remembered at least, which is to be longer than copies wait for being offered again (half a
 	// second); 0: longer than RepeatMost, so that a request from before it that is repeated finds that the key was used.
 	PurgeAfter time.Duration
@@ -53,17 +54,40 @@ const (
 )
 
 func (l Limits) withDefaults() Limits {
-	set := func(p *int, d int) {
-		if *p == 0 {
-			*p = d
-		}
-	}
-	set(&l.Held, 65536)
-	set(&l.HeldBytes, 64<<20)
-	set(&l.Mailbox, 1024)
-	set(&l.State, DefaultState)
-	set(&l.Name, DefaultName)
+	setDefault(&l.Held, 65536)
+	setDefault(&l.HeldBytes, 64<<20)
+	setDefault(&l.Mailbox, 1024)
+	setDefault(&l.State, DefaultState)
+	setDefault(&l.Name, DefaultName)
 	return l
+}
+
+func setDefault(p *int, d int) {
+	if *p == 0 {
+		*p = d
+	}
+}
+
+// Sizes bound single messages, and what is looked at for one. Zero fields take the defaults: others are for tests, in which
+// what is cut is to be cut often.
+type Sizes struct {
+	PullBytes, PullEntries, PullScan int
+	FetchKeys, SmallDelta            int
+	OfferEntries, OfferBytes         int
+	BatchMessages, BatchBytes        int
+}
+
+func (z Sizes) withDefaults() Sizes {
+	setDefault(&z.PullBytes, pullBytes)
+	setDefault(&z.PullEntries, pullEntries)
+	setDefault(&z.PullScan, pullScan)
+	setDefault(&z.FetchKeys, fetchKeys)
+	setDefault(&z.SmallDelta, smallDelta)
+	setDefault(&z.OfferEntries, offerEntries)
+	setDefault(&z.OfferBytes, offerBytes)
+	setDefault(&z.BatchMessages, batchMessages)
+	setDefault(&z.BatchBytes, batchBytes)
+	return z
 }
 
 const (
@@ -116,7 +140,7 @@ type pushMark struct {
 
 // New makes a Core. It does nothing for others until a view lists its incarnation.
 func New(cfg Config, now Time, saved *Saved) *Core {
-	cfg.Limits = cfg.Limits.withDefaults()
+	cfg.Limits, cfg.Sizes = cfg.Limits.withDefaults(), cfg.Sizes.withDefaults()
 	cfg.PurgeAfter, cfg.SweepEvery = cmp.Or(cfg.PurgeAfter, purgeAfter), cmp.Or(cfg.SweepEvery, sweepEvery)
 	c := &Core{
 		cfg: cfg, now: now, run: runOf(cfg.Incarnation, cfg.Boot),

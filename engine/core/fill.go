@@ -586,7 +586,7 @@ func (c *Core) fetchWants(f *session) {
 			continue
 		}
 		from := first(s.want.newest())
-		if src := f.sources[from]; src != nil && (src.fetch == 0 || c.now-src.fetchT > pullTimeout) && c.now >= src.next && len(ask[from]) < fetchKeys {
+		if src := f.sources[from]; src != nil && (src.fetch == 0 || c.now-src.fetchT > pullTimeout) && c.now >= src.next && len(ask[from]) < c.cfg.Sizes.FetchKeys {
 			s.want.tries++
 			ask[from] = append(ask[from], s.id)
 		}
@@ -788,7 +788,7 @@ func (c *Core) checkCopied(f *session) {
 	for _, id := range sortedKeys(f.sources) {
 		src := f.sources[id]
 		if src.done {
-			little := src.news <= smallDelta || src.passes >= maxPasses
+			little := src.news <= c.cfg.Sizes.SmallDelta || src.passes >= maxPasses
 			ready = ready && little
 			src.restart()
 			if little {

@@ -23,8 +23,11 @@ const (
 )
 
 func (b *batch) empty() bool  { return len(b.answers) == 0 }
-func (b *batch) fullUp() bool { return len(b.answers) >= batchMessages || b.bytes >= batchBytes }
 func (b *batch) writes() bool { return b.cleared || len(b.changed) > 0 }
+
+func (b *batch) fullUp(z *Sizes) bool {
+	return len(b.answers) >= z.BatchMessages || b.bytes >= z.BatchBytes
+}
 
 func (b *batch) add(h *held, r Result) { b.answers = append(b.answers, pendingAnswer{h, r}) }
 

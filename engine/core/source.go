@@ -146,7 +146,8 @@ func (c *Core) pullRange(to string, b *Pull, ans *Pulled) {
 		if i < len(equal) && equal[i] {
 			return true
 		}
-		full := bytes >= pullBytes || len(ans.Entries) >= pullEntries || seen >= pullScan*passedShare
+		z := &c.cfg.Sizes
+		full := bytes >= z.PullBytes || len(ans.Entries) >= z.PullEntries || seen >= z.PullScan*passedShare
 		if x.key != last && (full || len(equal) > 0 && i >= len(equal)) { // beyond the sums: the next pull brings others
 			ans.To, ans.Done = x.key-1, false
 			return false
@@ -192,7 +193,7 @@ func (c *Core) fetch(m Message, b *Fetch) {
 	ans := &Fetched{Session: b.Session, Seq: b.Seq}
 	bytes := 0
 	for i, k := range b.Keys {
-		if bytes >= pullBytes {
+		if bytes >= c.cfg.Sizes.PullBytes {
 			ans.Rest = b.Keys[i:]
 			break
 		}

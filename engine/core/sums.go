@@ -20,7 +20,7 @@ func (c *Core) sums(f *session, src *source) []uint64 {
 		return nil
 	}
 	var out []uint64
-	for b, seen := bucketOf(src.from), 0; b < 1<<bucketBits && len(out) < maxSums && seen < pullScan; b++ {
+	for b, seen := bucketOf(src.from), 0; b < 1<<bucketBits && len(out) < maxSums && seen < c.cfg.Sizes.PullScan; b++ {
 		out = append(out, c.sum(b, src.from, src.id, c.cfg.Self, f.mode))
 		seen += len(c.slots.buckets[b])
 	}
@@ -31,7 +31,7 @@ func (c *Core) sums(f *session, src *source) []uint64 {
 // it can look at for one answer.
 func (c *Core) equalBuckets(to string, b *Pull) []bool {
 	var out []bool
-	for at, seen := bucketOf(b.From), 0; at < 1<<bucketBits && len(out) < len(b.Sums) && seen < pullScan; at++ {
+	for at, seen := bucketOf(b.From), 0; at < 1<<bucketBits && len(out) < len(b.Sums) && seen < c.cfg.Sizes.PullScan; at++ {
 		out = append(out, c.sum(at, b.From, c.cfg.Self, to, b.Mode) == b.Sums[len(out)])
 		seen += len(c.slots.buckets[at])
 	}

@@ -353,7 +353,7 @@ func (c *Core) queueOffer(to string, s *slot, pages bool) {
 	e := c.entry(s, pages)
 	b.entries = append(b.entries, e)
 	b.bytes += entryOverhead + pageBytes(e.Pages)
-	if len(b.entries) >= offerEntries || b.bytes >= offerBytes {
+	if len(b.entries) >= c.cfg.Sizes.OfferEntries || b.bytes >= c.cfg.Sizes.OfferBytes {
 		delete(c.sweep.out, to)
 		c.send(to, &Offer{Seq: c.nextOp(), Entries: b.entries})
 	}

@@ -11,6 +11,7 @@ import (
 // The actors of the simulator are pure functions of a string:
 //
 //	list, act, box   a list of call numbers, 4 bytes each: append, get, and delete for a box; act has a body of its own
+//	all, loc         lists, too: a write of all needs every replica, loc may be read locally
 //	cnt              the number of adds, 8 bytes: add, get, delete
 //	reg              the number of the last set, 4 bytes: set, get, delete
 //
@@ -73,6 +74,35 @@ func execute(e *core.Execute, window int) *core.Executed {
 	return done
 }
 
+// shown is the state of an activation of a type with local reads, as its runner knows it.
+type shown struct {
+	activation uint64
+	state      string
+	settled    bool // all of it is committed
+}
+
+// ran notes what a handler has made of the state. A state that may be refused is not shown.
+func (h *host) ran(e *core.Execute, done *core.Executed) {
+	if e.Key.Type != "loc" || h.s.o.Cluster.Limits.State > 0 {
+		return
+	}
+	x := &shown{activation: e.Activation, state: string(e.State["v"].Data)}
+	for _, ch := range done.Changes {
+		if ch.Name == "v" {
+			x.state = string(ch.Data)
+		}
+	}
+	h.shown[e.Key] = x
+}
+
+func (h *host) settled(e *core.Settled) {
+	for _, x := range h.shown { // of one activation there is one
+		if x.activation == e.Activation {
+			x.settled = true
+		}
+	}
+}
+
 // handle runs a handler. The state is the page "v"; further pages come and go so that deltas have something to carry.
 func handle(e *core.Execute) *core.Executed {
 	done := &core.Executed{Activation: e.Activation, Seq: e.Seq}
@@ -95,7 +125,7 @@ func handle(e *core.Execute) *core.Executed {
 		done.Changes = []core.Change{{Delete: true}}
 		return done
 	}
-	id := binary.BigEndian.Uint32(e.Body)
+	id := binary.BigEndian.Uint32(e.Body) // what follows is ballast
 	next := []byte(apply(e.Method, id, state))
 	done.Body = next
 	done.Changes = []core.Change{{Name: "v", Data: next}, {Name: "a" + string(rune('0'+id%3)), Data: e.Body}, {Name: "z" + string(rune('0'+id%2)), Delete: true}}

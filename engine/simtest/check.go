@@ -1,6 +1,7 @@
 package simtest
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
@@ -39,8 +40,8 @@ func (o Options) kindOf(n int) string {
 	if !o.Load.Others {
 		return "list"
 	}
-	t := [...]string{"list", "act", "cnt", "reg", "list", "box"}[n%6]
-	if t == "box" && o.Load.Deletes == 0 {
+	t := [...]string{"list", "act", "cnt", "reg", "list", "box", "all", "loc"}[n%8]
+	if t == "box" && o.Load.Deletes == 0 || (t == "all" || t == "loc") && !o.Load.Extra {
 		return "list"
 	}
 	return t
@@ -102,6 +103,24 @@ func (c *checks) answered(o *op, r core.Result) {
 	if h.newest.Less(r.Stamp) {
 		h.newest = r.Stamp
 		c.held(h)
+		if o.key.Type == "all" && o.writes() {
+			c.everywhere(h, r)
+		}
+	}
+}
+
+// everywhere checks that all of a key's set have what a write to all was answered with, if the placement is the one by which
+// it was. Who has lost its memory has filled since, or does not count.
+func (c *checks) everywhere(h *history, r core.Result) {
+	l := &c.s.log
+	if l.p.Version != r.Version || l.p.Stage != membership.StageStable {
+		return
+	}
+	c.s.reach("write-to-all")
+	for _, id := range l.set(h.key) {
+		if !l.lacks(id) && c.s.host(id).disk.records[h.key].Meta.Stamp.Less(r.Stamp) {
+			c.s.fail("a write to all replicas of %s was answered with %s, and %s holds %s", h.key, r.Stamp, id, c.s.host(id).disk.records[h.key].Meta.Stamp)
+		}
 	}
 }
 
@@ -202,6 +221,7 @@ func (c *checks) gaining() {
 // sent checks that a promise that counts comes only from a member that has filled the key. It may have waited for the disk
 // since it was made: what counts is the placement of then.
 func (c *checks) sent(h *host, m core.Message) {
+	c.bounded(h, m)
 	p, ok := m.Body.(*core.Promise)
 	if !ok || p.Code != core.CodeOK || c.s.o.Trouble.Loss {
 		return
@@ -213,6 +233,43 @@ func (c *checks) sent(h *host, m core.Message) {
 	delete(h.must, p.Key)
 	if p.Stamp.Less(must.stamp) && c.keys[p.Key].purged.Less(must.stamp) {
 		c.s.fail("%s promises for %s with %s, though it lost or never had %s", h.id, p.Key, p.Stamp, must.stamp)
+	}
+}
+
+// refused gives a member a message with a damaged page and checks that it takes nothing of that key, and that its sender
+// does not count for it.
+func (c *checks) refused(h *host, m core.Message, bent []core.Key) {
+	done := func() (out [2]bool) {
+		step, refill := h.core.Progress()
+		for i, p := range [...]core.FillProgress{step, refill} {
+			for _, s := range p.Sources {
+				out[i] = out[i] || s.Member == m.From && s.Done
+			}
+		}
+		return out
+	}
+	copies := func() (out []core.Stamp) {
+		for _, k := range bent {
+			out = append(out, h.core.Explain(k).Copy.Stamp)
+		}
+		return out
+	}
+	had, counted := copies(), done()
+	run := h.run
+	h.step(&core.Recv{Msg: m})
+	if h.run != run {
+		return
+	}
+	if has := copies(); !slices.Equal(has, had) {
+		c.s.fail("%s took a damaged page of %v from %s: it held %v and holds %v", h.id, bent, m.From, had, has)
+	}
+	if _, pulled := m.Body.(*core.Pulled); !pulled {
+		return
+	}
+	for i, is := range done() {
+		if is && !counted[i] {
+			c.s.fail("%s counts %s, which sent a damaged page of %v", h.id, m.From, bent)
+		}
 	}
 }
 
@@ -239,6 +296,9 @@ func (c *checks) put(h *host, p *core.Put, by *core.View, before, after core.Rec
 			k.newest, k.purged = higher(k.newest, s), higher(k.purged, s) // it was committed, whoever knows
 		}
 		c.held(k)
+	}
+	if most := c.s.o.Cluster.Limits.State; most > 0 && weigh(after.Pages) > most+len(core.ActivePage) {
+		c.s.fail("%s stores %d bytes of %s; at most %d are allowed", h.id, weigh(after.Pages), p.Key, most)
 	}
 	for _, pg := range p.Pages {
 		if core.PageSum(pg.Name, pg.Data) != pg.Sum {
@@ -347,7 +407,11 @@ func (c *checks) runs(h *host, e *core.Execute) {
 func (c *checks) state(e *core.Execute) (check func()) {
 	sum := func() (n uint64) {
 		for _, p := range e.State {
-			n += uint64(core.PageSum(p.Name, p.Data))<<8 + p.Stamp.Seq
+			x := core.PageSum(p.Name, p.Data)
+			if x != p.Sum {
+				c.s.fail("a handler of %s was given page %q, which does not match its checksum", e.Key, p.Name)
+			}
+			n += uint64(x)<<8 + p.Stamp.Seq
 		}
 		return n
 	}
@@ -373,9 +437,58 @@ func (c *checks) stepped(h *host) {
 	if st.Held < 0 || st.HeldBytes < 0 {
 		c.s.fail("%s counts %d messages of %d bytes that wait", h.id, st.Held, st.HeldBytes)
 	}
-	if most := c.s.o.Cluster.Limits.Held; most > 0 && st.Held > most {
-		c.s.fail("%s holds %d messages; at most %d are allowed", h.id, st.Held, most)
+	most := c.s.o.Cluster.Limits
+	if n := cmp.Or(most.Held, 65536); st.Held > n {
+		c.s.fail("%s holds %d messages; at most %d are allowed", h.id, st.Held, n)
 	}
+	if n := cmp.Or(most.HeldBytes, 64<<20); st.HeldBytes > n {
+		c.s.fail("%s holds messages of %d bytes; at most %d are allowed", h.id, st.HeldBytes, n)
+	}
+}
+
+// entryWeight is what an entry weighs besides its pages.
+const entryWeight = 64
+
+// bounded checks that a message is not larger than it may be: by what is the last in it, at most.
+func (c *checks) bounded(h *host, m core.Message) {
+	z := &c.s.o.Cluster.Sizes
+	entries, bytes, most := 0, 0, 0
+	switch b := m.Body.(type) {
+	case *core.Pulled:
+		if b.One {
+			return
+		}
+		if !b.Done && b.Code == core.CodeOK {
+			c.s.reach("pull-cut")
+		}
+		entries, bytes, most = cmp.Or(z.PullEntries, 2048)+1, cmp.Or(z.PullBytes, 256<<10), len(b.Entries)
+	case *core.Fetched:
+		if len(b.Rest) > 0 {
+			c.s.reach("fetch-cut")
+		}
+		entries, bytes, most = cmp.Or(z.FetchKeys, 256), cmp.Or(z.PullBytes, 256<<10), len(b.Entries)
+	case *core.Offer:
+		entries, bytes, most = cmp.Or(z.OfferEntries, 128), cmp.Or(z.OfferBytes, 256<<10), len(b.Entries)
+	default:
+		return
+	}
+	weight := 0
+	es := entriesOf(m.Body)
+	for _, e := range es[:max(0, len(es)-1)] {
+		if e.Key != (core.Key{}) { // a floor
+			weight += entryWeight + weigh(e.Pages)
+		}
+	}
+	if most > entries || weight >= bytes && weight > 0 {
+		c.s.fail("%s sends %d entries, of %d bytes without the last one: %T of at most %d and %d", h.id, most, weight, m.Body, entries, bytes)
+	}
+}
+
+func weigh(ps []core.Page) (n int) {
+	for _, p := range ps {
+		n += len(p.Name) + len(p.Data)
+	}
+	return n
 }
 
 // placed holds the log to its own rules.

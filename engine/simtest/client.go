@@ -79,8 +79,49 @@ func (c *client) call() {
 	}
 	hist := s.checks.pick(s.rand.IntN(s.o.Load.Keys))
 	o := &op{key: hist.key, method: s.method(hist.key.Type), client: c}
-	o.local = o.reads() && hist.grows && s.chance(0.1)
+	if s.o.Load.Looks > 0 {
+		if b := s.blindUp(); b != nil && s.chance(s.o.Load.Looks) {
+			h = b
+		}
+		if s.now < h.blind { // a write that is held up there would hold up what follows it
+			o.method = get
+		}
+	}
+	o.local = o.reads() && hist.grows && s.chance(localShare(hist.key.Type))
+	if o.local && s.readHere(h, o) {
+		c.next()
+		return
+	}
 	s.invoke(h, o, s.o.Load.Limit)
+}
+
+func localShare(typ string) float64 {
+	if typ == "loc" {
+		return 0.5
+	}
+	return 0.1
+}
+
+// readHere answers a local read from what the runner of a member shows, if it does.
+func (s *Sim) readHere(h *host, o *op) bool {
+	x := h.shown[o.key]
+	if x == nil || !x.settled {
+		return false
+	}
+	s.reach("local-read")
+	s.checks.made(o)
+	s.checks.answered(o, core.Result{Body: []byte(x.state)})
+	return true
+}
+
+// blindUp gives a member that runs and is told of no placement, nil if there is none.
+func (s *Sim) blindUp() *host {
+	for _, h := range s.hosts {
+		if h.up() && s.now >= h.awake && s.now < h.blind {
+			return h
+		}
+	}
+	return nil
 }
 
 // method draws what is called.
@@ -90,10 +131,16 @@ func (s *Sim) method(typ string) string {
 		return get
 	case x < 0.42:
 		return refuse
-	case x < 0.42+s.o.Load.Deletes && typ != "list" && typ != "act":
+	case x < 0.42+s.o.Load.Deletes && !grows(typ):
 		return del
 	}
-	return map[string]string{"list": app, "act": app, "box": app, "cnt": add, "reg": set}[typ]
+	switch typ {
+	case "cnt":
+		return add
+	case "reg":
+		return set
+	}
+	return app
 }
 
 // invoke makes a call, or makes one again.
@@ -114,7 +161,10 @@ func (s *Sim) invoke(h *host, o *op, limit time.Duration) {
 	s.calls[id] = o
 	var body []byte
 	if o.writes() {
-		body = binary.BigEndian.AppendUint32(nil, o.id)
+		body = binary.BigEndian.AppendUint32(make([]byte, 0, 4+s.o.Load.Body), o.id)
+		if n := s.o.Load.Body; n > 0 {
+			body = body[:4+int(o.id*2654435761)%n]
+		}
 	}
 	s.trace.add(s.now, "call#%d at %s: %s %s, the process's %d", o.id, h.id, o.method, o.key, id.id)
 	h.step(&core.Call{ID: id.id, Key: o.key, Method: o.method, Body: body, RequestID: o.request, Tried: time.Duration(s.now - o.first), ReadLocal: o.local, Deadline: o.limit})
@@ -175,6 +225,12 @@ func (s *Sim) replied(h *host, r *core.Reply) {
 
 // over ends a call of a client.
 func (s *Sim) over(o *op, r core.Result) {
+	switch r.Code {
+	case core.CodeOverloaded:
+		s.reach("overload")
+	case core.CodeRejected:
+		s.reach("too-large")
+	}
 	s.checks.answered(o, r)
 	if o.final && r.Code != core.CodeOK {
 		s.fail("last read of %s: %s %s", o.key, r.Code, r.Text)
@@ -210,7 +266,7 @@ func sortedCalls(m map[callID]*op) []callID {
 func (s *Sim) lastReads() {
 	for i, h := range s.checks.all() {
 		s.after(time.Duration(i)*lastGap, func() {
-			s.invoke(s.hosts[s.rand.IntN(len(s.hosts))], &op{key: h.key, method: get, final: true}, lastLimit)
+			s.invoke(s.anyUp(), &op{key: h.key, method: get, final: true}, lastLimit)
 			s.toRead--
 		})
 		s.toRead++

@@ -3,6 +3,7 @@ package simtest
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"chainmail/engine/core"
 )
@@ -23,6 +24,64 @@ func (d *disk) saved() *core.Saved {
 	}
 	slices.SortFunc(out.Records, func(a, b core.Record) int { return compareKeys(a.Key, b.Key) })
 	return out
+}
+
+// damaged says whether a page does not match its checksum: then a store is not opened.
+func (d *disk) damaged() bool {
+	for _, r := range d.records {
+		for _, p := range r.Pages {
+			if core.PageSum(p.Name, p.Data) != p.Sum {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// flip changes a byte of some page, if there is one.
+func (h *host) flip() {
+	var keys []core.Key
+	for k, r := range h.disk.records {
+		if slices.ContainsFunc(r.Pages, hasData) {
+			keys = append(keys, k)
+		}
+	}
+	if len(keys) == 0 {
+		return
+	}
+	slices.SortFunc(keys, compareKeys)
+	r := h.disk.records[keys[h.s.rand.IntN(len(keys))]]
+	r.Pages = h.s.flipped(r.Pages)
+	h.disk.records[r.Key] = r
+	h.inc, h.bent = 0, true
+	h.s.fault("flip-disk")
+	h.s.trace.add(h.s.now, "the disk of %s has another byte of %s", h.id, r.Key)
+}
+
+func hasData(p core.Page) bool { return len(p.Data) > 0 }
+
+// flipped gives pages of which one has another bit in its data. One of them has data.
+func (s *Sim) flipped(ps []core.Page) []core.Page {
+	ps = slices.Clone(ps)
+	n := s.rand.IntN(len(ps))
+	for !hasData(ps[n]) {
+		n = (n + 1) % len(ps)
+	}
+	p := &ps[n]
+	p.Data = slices.Clone(p.Data)
+	p.Data[s.rand.IntN(len(p.Data))] ^= 1 << s.rand.IntN(8)
+	return ps
+}
+
+// open opens the disk of a host as a store is opened: one that is damaged is refused, and somebody takes it away.
+func (h *host) open() {
+	bad := h.disk.damaged()
+	if bad != h.bent {
+		h.s.fail("%s opens its disk: damaged %v, want %v", h.id, bad, h.bent)
+	}
+	if bad {
+		h.disk, h.bent = newDisk(), false
+	}
 }
 
 func compareKeys(a, b core.Key) int {
@@ -102,6 +161,7 @@ func (h *host) drain() {
 	d := h.s.between(h.s.o.Disk.Fsync/4, h.s.o.Disk.Fsync)
 	d = max(d, timeLeft(h.s.now, h.stalled))
 	h.synced = h.s.now.Add(d)
+	h.torn(d)
 	run := h.run
 	h.s.after(d, func() {
 		if h.run != run || !h.up() {
@@ -115,17 +175,60 @@ func (h *host) drain() {
 
 func isPersist(e core.Effect) bool { _, ok := e.(*core.Persist); return ok }
 
-// tear leaves some of what was being written when a process died: a random prefix of it.
-func (h *host) tear() {
+// torn crashes a member in the middle of a sync, of a large one more often: these are few.
+func (h *host) torn(d time.Duration) {
+	n := 0
 	for _, e := range h.unsynced {
 		if p, ok := e.(*core.Persist); ok {
-			if !h.s.chance(0.7) {
-				h.persist(&core.Persist{Puts: p.Puts[:h.s.rand.IntN(len(p.Puts)+1)]})
-				break
-			}
-			h.persist(p)
+			n += len(p.Puts)
 		}
 	}
+	if s := h.s; !s.calm && s.chance(s.o.Disk.Torn*float64(min(n, 8))) {
+		h.later(s.between(0, d), func() {
+			if !s.calm {
+				s.crashFor(h, false, s.backAfter)
+			}
+		})
+	}
+}
+
+// tear decides what a disk has of what was being written when a process died. A store makes all of it durable or nothing
+// (store.Store). The core asks for less, that what comes first is durable first: with Pieces some of the first changes are.
+func (h *host) tear() {
+	var puts []*core.Persist // of one change each
+	for _, e := range h.unsynced {
+		p, ok := e.(*core.Persist)
+		if !ok {
+			continue
+		}
+		if p.View != nil {
+			puts = append(puts, h.part(p, &core.Persist{View: p.View}))
+		}
+		for i := range p.Puts {
+			puts = append(puts, h.part(p, &core.Persist{Puts: p.Puts[i : i+1]}))
+		}
+	}
+	if len(puts) == 0 {
+		return
+	}
+	n := len(puts) * h.s.rand.IntN(2)
+	if h.s.o.Disk.Pieces {
+		n = h.s.rand.IntN(len(puts) + 1)
+	}
+	h.s.fault("unsynced")
+	if n > 0 && n < len(puts) {
+		h.s.fault("torn")
+	}
+	h.s.trace.add(h.s.now, "the disk of %s has %d of %d changes", h.id, n, len(puts))
+	for _, p := range puts[:n] {
+		h.persist(p)
+	}
+}
+
+// part is a part of what a Persist says.
+func (h *host) part(of, p *core.Persist) *core.Persist {
+	h.by[p] = h.by[of]
+	return p
 }
 
 func (h *host) doAll(batch []core.Effect) {

@@ -7,6 +7,22 @@ import (
 	"chainmail/engine/core"
 )
 
+// faultKinds are all kinds of faults, by the names under which they are counted.
+var faultKinds = []string{
+	"abort", "ambush", "behind", "blind", "clog", "crash", "cut", "dead", "delay", "double", "echo", "flip-disk", "flip-page", "hold", "isolation", "log-double", "log-late",
+	"log-lost", "log-skip", "loss", "lost", "mark", "outage", "pause", "sharp", "stall", "torn", "twin",
+	"unsynced", "wipe",
+}
+
+// fault counts one.
+func (s *Sim) fault(kind string) { s.Faults[kind]++ }
+
+// reachKinds are all kinds of what is rare and has to come about.
+var reachKinds = []string{"drain", "fetch-cut", "floor-restored", "local-read", "overload", "pull-cut", "too-large", "write-to-all"}
+
+// reach counts one.
+func (s *Sim) reach(kind string) { s.Reach[kind]++ }
+
 // every does something again and again in the first phase.
 func (s *Sim) every(mean time.Duration, do func()) {
 	if mean <= 0 {
@@ -28,17 +44,22 @@ func (s *Sim) anyHost() *host { return s.hosts[s.rand.IntN(len(s.hosts))] }
 // faults starts what goes wrong in the first phase.
 func (s *Sim) faults() {
 	o := &s.o
+	stalls := o.Disk.Stalls
+	if !o.Cluster.Durable { // there is no disk
+		stalls = 0
+	}
 	s.every(o.Trouble.Changes, s.log.submit)
 	s.every(o.Trouble.Crashes, func() {
 		s.crash(s.anyHost())
 		if s.chance(o.Trouble.Twins) {
+			s.fault("twin")
 			s.crash(s.anyHost())
 		}
 	})
 	s.every(o.Trouble.Pauses, func() { s.pause(s.anyHost()) })
 	s.every(o.Trouble.WrongMarks, func() {
 		h := s.anyHost()
-		s.Faults++
+		s.fault("mark")
 		s.log.mark(h, true)
 		s.after(s.between(10*time.Millisecond, 2*time.Second), func() { s.log.mark(h, false) })
 	})
@@ -46,14 +67,14 @@ func (s *Sim) faults() {
 	s.every(o.Net.Clogs, func() { s.breakLink(s.net.clog, "clog", 4*time.Second) })
 	s.every(o.Net.Isolations, func() { s.isolate(s.anyHost()) })
 	s.every(o.Log.Outages, func() {
-		s.Faults++
+		s.fault("outage")
 		s.log.dead = s.now.Add(s.between(50*time.Millisecond, 3*time.Second))
 		s.trace.add(s.now, "the log has no leader until %s", at(s.log.dead))
 	})
 	s.every(o.Log.Behind, func() { s.leaveBehind(s.anyHost()) })
-	s.every(o.Disk.Stalls, func() {
+	s.every(stalls, func() {
 		h := s.anyHost()
-		s.Faults++
+		s.fault("stall")
 		h.stalled = s.now.Add(s.between(20*time.Millisecond, 2*time.Second))
 		s.trace.add(s.now, "the disk of %s hangs until %s", h.id, at(h.stalled))
 	})
@@ -62,7 +83,7 @@ func (s *Sim) faults() {
 // leaveBehind keeps the log's news from a member: its own log is silent, and about half of its peers do not reach it. What
 // it says arrives.
 func (s *Sim) leaveBehind(h *host) {
-	s.Faults++
+	s.fault("behind")
 	h.deaf = s.now.Add(s.between(50*time.Millisecond, 3*time.Second))
 	s.trace.add(s.now, "%s is left behind until %s", h.id, at(h.deaf))
 	for _, o := range s.hosts {
@@ -74,9 +95,9 @@ func (s *Sim) leaveBehind(h *host) {
 
 // blind keeps placements from a member, those of the log and those that peers send, and nothing else. Some of its peers do
 // not hear it: it goes on with the others by what it knows, while they may have gone on without it.
-func (s *Sim) blind(h *host) {
-	s.Faults++
-	h.blind = s.now.Add(s.between(50*time.Millisecond, 3*time.Second))
+func (s *Sim) blind(h *host, d time.Duration) {
+	s.fault("blind")
+	h.blind = s.now.Add(d)
 	h.deaf = max(h.deaf, h.blind)
 	s.trace.add(s.now, "%s is told of no placement until %s", h.id, at(h.blind))
 	for _, o := range s.hosts {
@@ -92,14 +113,14 @@ func (s *Sim) breakLink(links map[link]core.Time, what string, most time.Duratio
 	if l.from == l.to {
 		return
 	}
-	s.Faults++
+	s.fault(what)
 	links[l] = s.now.Add(s.between(50*time.Millisecond, most))
 	s.trace.add(s.now, "%s %s->%s until %s", what, l.from, l.to, at(links[l]))
 }
 
 // isolate cuts all links of a member: to it, from it, or both. PeerLost tells some of its peers.
 func (s *Sim) isolate(h *host) {
-	s.Faults++
+	s.fault("isolation")
 	until := s.now.Add(s.between(50*time.Millisecond, 4*time.Second))
 	way := s.rand.IntN(3)
 	s.trace.add(s.now, "%s is isolated until %s, way %d", h.id, at(until), way)
@@ -128,7 +149,7 @@ func (s *Sim) pause(h *host) {
 	if !h.up() || s.now < h.awake {
 		return
 	}
-	s.Faults++
+	s.fault("pause")
 	h.awake = s.now.Add(s.between(50*time.Millisecond, 4*time.Second))
 	s.trace.add(s.now, "%s pauses until %s", h.id, at(h.awake))
 	if s.chance(0.5) {
@@ -147,19 +168,27 @@ func (s *Sim) crash(h *host) {
 	if wipe && !s.o.Trouble.Loss && !s.log.tolerates(h) {
 		return
 	}
-	s.crashFor(h, wipe, func() time.Duration {
-		back := s.between(10*time.Millisecond, 4*time.Second)
-		if s.chance(0.3) {
-			back = s.between(time.Millisecond, 150*time.Millisecond)
-		}
-		return back
-	})
+	s.crashFor(h, wipe, s.backAfter)
+}
+
+// backAfter draws how long a member stays away.
+func (s *Sim) backAfter() time.Duration {
+	if s.chance(0.3) {
+		return s.between(time.Millisecond, 150*time.Millisecond)
+	}
+	return s.between(10*time.Millisecond, 4*time.Second)
 }
 
 // crashFor ends a member and starts it again after a while. Others may notice, and the log may be told.
 func (s *Sim) crashFor(h *host, wipe bool, back func() time.Duration) {
-	s.Faults++
+	s.fault("crash")
+	if wipe {
+		s.fault("wipe")
+	}
 	h.crash(wipe)
+	if !wipe && s.chance(s.o.Disk.Flips) && (s.o.Trouble.Loss || s.log.tolerates(h)) {
+		h.flip()
+	}
 	s.after(s.between(0, 500*time.Millisecond), func() {
 		if !h.up() {
 			s.log.mark(h, true)
@@ -191,7 +220,7 @@ func (s *Sim) ambush(h *host, m core.Message) {
 	if code != core.CodeOK || s.calm || owner == h || !owner.up() || !s.chance(s.o.Trouble.Ambush) {
 		return
 	}
-	s.Faults++
+	s.fault("ambush")
 	until := s.now.Add(s.between(200*time.Millisecond, 2*time.Second))
 	kind := s.rand.IntN(4)
 	s.trace.add(s.now, "ambush %d: %s reaches only %s until %s", kind, owner.id, h.id, at(until))
@@ -240,6 +269,7 @@ func (s *Sim) sharp(h *host, b core.Body) {
 	switch b.(type) {
 	case *core.Promise, *core.Accepted, *core.Confirmed, *core.Pulled, *core.Offered:
 		if !s.calm && s.chance(s.o.Trouble.Sharp) {
+			s.fault("sharp")
 			h.later(s.between(0, 2*time.Millisecond), func() { s.crash(h) })
 		}
 	}
@@ -251,12 +281,32 @@ func (s *Sim) heal() {
 	s.healed = s.now
 	s.trace.add(s.now, "all faults end")
 	s.net.heal()
+	if s.o.Trouble.Dead {
+		s.bury()
+	}
 	for _, h := range s.hosts {
 		h.awake, h.stalled = min(h.awake, s.now), min(h.stalled, s.now)
 		run := h.run
 		s.after(0, func() { h.wake(run) })
 	}
 	s.settle()
+}
+
+// bury ends a member for good, with all that it has.
+func (s *Sim) bury() {
+	first := s.rand.IntN(len(s.hosts))
+	for i := range s.hosts {
+		if h := s.hosts[(first+i)%len(s.hosts)]; s.dead == nil && h.inc != 0 && s.log.dispensable(h) {
+			s.fault("dead")
+			s.dead = h
+			s.trace.add(s.now, "%s is gone for good", h.id)
+			if h.up() {
+				h.crash(true)
+			}
+			h.inc, h.disk = 0, newDisk()
+			s.log.mark(h, true)
+		}
+	}
 }
 
 // settleEvery is how often the second phase does what a log with a leader does: it clears marks, tells the newest placement
@@ -273,6 +323,11 @@ func (s *Sim) settle() {
 		}
 		if v := s.log.newest(); h.up() && h.seen < v.Revision {
 			s.log.tell(h, v)
+		}
+	}
+	if s.dead != nil { // a proposal of its own that came late may have cleared that
+		if m, ok := s.log.p.Member(s.dead.id); ok && !m.Down {
+			s.log.mark(s.dead, true)
 		}
 	}
 	if r := s.log.p.Running; r != nil && r.Paused {
@@ -294,6 +349,7 @@ func (s *Sim) declareLost() {
 		}
 	}
 	if n := len(s.log.p.Lost); len(bans) > 0 && n == 0 {
+		s.fault("lost")
 		s.log.apply(membership.Command{DeclareLost: &membership.DeclareLost{Bans: bans}})
 	}
 }

@@ -40,8 +40,11 @@ const (
 const undecided = "not decided within the time for a search"
 
 func newHistory(k core.Key) *history {
-	return &history{key: k, grows: k.Type == "list" || k.Type == "act", acked: map[uint32]bool{}, refused: map[uint32]bool{}}
+	return &history{key: k, grows: grows(k.Type), acked: map[uint32]bool{}, refused: map[uint32]bool{}}
 }
+
+// grows says whether actors of a type are lists that only grow.
+func grows(typ string) bool { return typ == "list" || typ == "act" || typ == "all" || typ == "loc" }
 
 // full says that callers must turn to another key.
 func (h *history) full() bool {

@@ -16,6 +16,7 @@ type host struct {
 	core   *core.Core        // nil while it is down
 	inc    uint64            // 0: it has lost what it had and not begun anew
 	boot   uint64
+	bent   bool   // a byte on its disk is another one: it has no incarnation until the store is taken away
 	run    int    // number of the process: what an older one has under way is void
 	calls  uint64 // made by this process
 
@@ -37,6 +38,8 @@ type host struct {
 	came     int                 // messages of callers from other members
 	arrived  map[uint32]arrival  // when, by the number of the call; of this process
 	turns    map[fromTo]arrival  // the last that was run
+	shown    map[core.Key]*shown // what local reads are answered from
+	drained  bool
 }
 
 func newHost(s *Sim, n int) *host {
@@ -56,30 +59,36 @@ func (h *host) up() bool { return h.core != nil }
 // idle types end their activations soon, so that runs see many.
 var types = map[string]core.TypeConfig{
 	"list": {Idle: 700 * time.Millisecond}, "act": {Active: true, Idle: 4 * time.Second}, "cnt": {Idle: 100 * time.Millisecond}, "reg": {Idle: 2 * time.Second}, "box": {Idle: 150 * time.Millisecond},
+	"all": {All: true, Idle: 500 * time.Millisecond}, "loc": {Local: true, Idle: 3 * time.Second},
 }
 
 // start begins a process: with its disk, or with nothing and as a new incarnation.
 func (h *host) start() {
-	if h.up() {
+	if h.up() || h == h.s.dead {
 		return
 	}
 	h.run++
 	h.boot++
 	var saved *core.Saved
+	h.open()
 	if h.inc == 0 {
 		h.inc = 1 + h.s.rand.Uint64N(1<<40)
 		h.must = h.s.checks.answeredStamps()
 		h.boot = 1
 	} else {
 		saved = h.disk.saved()
+		if !h.disk.floor().IsZero() {
+			h.s.reach("floor-restored")
+		}
 	}
 	o := h.s.o.Cluster
-	h.core = core.New(core.Config{Self: h.id, Incarnation: h.inc, Boot: h.boot, Durable: true, Types: types, Limits: o.Limits, PurgeAfter: o.PurgeAfter, SweepEvery: o.SweepEvery}, h.s.now, saved)
+	h.core = core.New(core.Config{Self: h.id, Incarnation: h.inc, Boot: h.boot, Durable: true, Types: types, Limits: o.Limits, Sizes: o.Sizes, PurgeAfter: o.PurgeAfter, SweepEvery: o.SweepEvery}, h.s.now, saved)
 	h.seen, h.awake, h.stalled = 0, 0, 0
 	h.calls = 0
 	h.queue, h.out, h.syncing, h.unsynced = nil, nil, false, nil
 	h.by = map[*core.Persist]*core.View{}
 	h.arrived, h.turns = map[uint32]arrival{}, map[fromTo]arrival{}
+	h.shown, h.drained = map[core.Key]*shown{}, false
 	h.s.trace.add(h.s.now, "%s starts, incarnation %x boot %d", h.id, h.inc, h.boot)
 	run := h.run
 	var tick func()
@@ -198,6 +207,7 @@ func (h *host) do(e core.Effect) {
 		s.checks.runs(h, e)
 		s.checks.opened(h, e.Key)
 		done := execute(e, s.o.Load.Window)
+		h.ran(e, done)
 		check := s.checks.state(e)
 		h.later(s.between(0, s.o.Load.Handler), func() {
 			check()
@@ -213,7 +223,12 @@ func (h *host) do(e core.Effect) {
 		s.trace.add(s.now, "%s note %s %s %s %s", h.id, e.What, e.Key, e.Peer, e.Text)
 	case *core.Ended:
 		s.trace.add(s.now, "%s ended %s %s", h.id, e.Key, e.Reason)
-	case *core.Persist, *core.Settled:
+		if x := h.shown[e.Key]; x != nil && x.activation == e.Activation {
+			delete(h.shown, e.Key)
+		}
+	case *core.Settled:
+		h.settled(e)
+	case *core.Persist:
 	default:
 		panic(fmt.Sprintf("unknown effect %T", e))
 	}

@@ -3,6 +3,7 @@ package simtest
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"time"
 
 	"chainmail/engine/core"
@@ -48,20 +49,28 @@ func (n *network) send(m core.Message) {
 	l := link{m.From, m.To}
 	times := 1
 	if !s.calm {
-		if n.isCut(l) || n.hides(m) || s.chance(s.o.Net.Loss) {
+		if n.isCut(l) || n.hides(m) {
+			return
+		}
+		if s.chance(s.o.Net.Loss) {
+			s.fault("loss")
 			return
 		}
 		if s.chance(s.o.Net.Dup) && n.doubles(m.Body) {
+			s.fault("double")
 			times = 2
 		}
 		if a, ok := m.Body.(*core.Answer); ok && a.Result.Code == core.CodeRedirect && s.chance(s.o.Net.Echo) {
+			s.fault("echo")
 			times = 2
 		}
 	}
+	m, bent := n.flip(m)
 	deliver := n.carry(m)
 	for range times {
 		d := n.delay(l)
 		if !s.calm && s.chance(n.straggles(m.Body)) {
+			s.fault("delay")
 			d += s.between(0, stragglerMost)
 		}
 		if !s.calm {
@@ -70,10 +79,57 @@ func (n *network) send(m core.Message) {
 		s.after(d, func() {
 			if h := s.host(m.To); h != nil && h.up() && !n.isCut(l) {
 				s.trace.add(s.now, "%s<-%s v%d %s", m.To, m.From, m.Version, brief(m.Body))
-				h.step(&core.Recv{Msg: deliver()})
+				if got := deliver(); len(bent) > 0 {
+					s.checks.refused(h, got, bent)
+				} else {
+					h.step(&core.Recv{Msg: got})
+				}
 			}
 		})
 	}
+}
+
+// flip changes a byte of a copy that is sent in bulk, as if it had been damaged in its sender's memory, and names its key. What
+// is damaged on the way does not match its frame's checksum: that is a loss.
+func (n *network) flip(m core.Message) (core.Message, []core.Key) {
+	entries := entriesOf(m.Body)
+	if len(entries) == 0 || n.s.calm || !n.s.chance(n.s.o.Net.Flips) {
+		return m, nil
+	}
+	i := n.s.rand.IntN(len(entries))
+	again := func(e core.Entry) bool { return e.Key == entries[i].Key } // an offer may have a copy twice: the other one is sound
+	if !slices.ContainsFunc(entries[i].Pages, hasData) || slices.ContainsFunc(entries[i+1:], again) || slices.ContainsFunc(entries[:i], again) {
+		return m, nil
+	}
+	entries = slices.Clone(entries)
+	e := &entries[i]
+	e.Pages = n.s.flipped(e.Pages)
+	switch b := m.Body.(type) {
+	case *core.Pulled:
+		x := *b
+		x.Entries, m.Body = entries, &x
+	case *core.Fetched:
+		x := *b
+		x.Entries, m.Body = entries, &x
+	case *core.Offer:
+		x := *b
+		x.Entries, m.Body = entries, &x
+	}
+	n.s.fault("flip-page")
+	n.s.trace.add(n.s.now, "another byte of %s in what %s sends to %s", e.Key, m.From, m.To)
+	return m, []core.Key{e.Key}
+}
+
+func entriesOf(b core.Body) []core.Entry {
+	switch b := b.(type) {
+	case *core.Pulled:
+		return b.Entries
+	case *core.Fetched:
+		return b.Entries
+	case *core.Offer:
+		return b.Entries
+	}
+	return nil
 }
 
 // bulkStraggles is how much more often bulk transfers straggle: they go a way of their own, behind others.

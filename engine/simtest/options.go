@@ -37,6 +37,7 @@ type Cluster struct {
 	Rate     int64 // transfer limit in bytes per second, 0: none
 	Streams  int
 	Limits   core.Limits
+	Sizes    core.Sizes
 
 	PurgeAfter time.Duration // how long deletes are remembered, 0: as production does
 	SweepEvery time.Duration // 0: as production does
@@ -53,6 +54,9 @@ type Load struct {
 	Others  bool          // not lists alone
 	Repeats float64       // share of the calls that are made again under their request id while the outcome is unknown
 	Window  int           // requests that a key remembers
+	Body    int           // bytes of what a call carries, at most
+	Looks   float64       // share of the calls that are reads at a member that is told of no placement, if there is one
+	Extra   bool          // there are types whose writes need all replicas, and types with local reads
 	Fresh   float64       // share of the calls that turn to a key that was never used
 }
 
@@ -66,6 +70,7 @@ type Net struct {
 	Isolations    time.Duration // all links of a member, one way or both
 	Clogs         time.Duration // a link stops, and later gives out all at once
 	Wire          bool          // messages go through their encoding
+	Flips         float64       // share of the copies sent in bulk of which a byte is not what it was at their sender
 }
 
 // Log is what happens between members and the log.
@@ -79,6 +84,7 @@ type Log struct {
 	Behind  time.Duration // a member hears nothing of the log for a while, and little of its peers
 	Leave   float64       // share of versions at whose birth that happens to a member of the ring
 	Blind   float64       // share of versions whose news, and any other, do not reach a member of the ring for a while
+	Left    float64       // share of the members that leave the ring and do not learn of it for a while, nor that its switch begins
 	Spread  bool          // one member, another one every few versions, tells the others what the log tells it
 }
 
@@ -86,6 +92,9 @@ type Log struct {
 type Disk struct {
 	Fsync  time.Duration // at most
 	Stalls time.Duration // a sync takes up to 2 s
+	Flips  float64       // share of the crashes after which a byte of a page is another one
+	Torn   float64       // share of the syncs in which the member crashes
+	Pieces bool          // a sync that was under way leaves its first changes of copies; else all or nothing, as a store's Apply
 }
 
 // Trouble is what befalls members and the cluster.
@@ -99,7 +108,9 @@ type Trouble struct {
 	WrongMarks time.Duration // a healthy member is marked down
 	Changes    time.Duration // a change is submitted
 	Aborts     float64       // share of the running changes that are aborted or retargeted
+	Drains     float64       // share of the members that are told to drain before they are to leave
 	Holds      bool          // changes are paused and resumed
+	Dead       bool          // in the second phase a member is away for good, if each key has a quorum without it
 	Loss       bool          // more memory is lost than is tolerated
 }
 
@@ -181,9 +192,36 @@ func Draw(seed uint64) Options {
 	if r.IntN(4) == 0 { // each leave makes a set smaller, and those of other types gain by it
 		o.Cluster.Acts = min(o.Cluster.Members, 5)
 	}
+	o.Disk.Torn, o.Disk.Pieces = r.rate(0.4, 0.03), r.IntN(2) == 0
+	o.Net.Flips, o.Disk.Flips = r.rate(0.3, 0.1), r.rate(0.4, 0.4)
+	o.Load.Extra, o.Trouble.Drains = r.IntN(2) == 0, r.rate(0.5, 1)
+	o.bounds(r)
+	dead := r.IntN(6) == 0
 	o.theme(r)
+	if dead && !o.Trouble.Loss { // a write to all, and a delete that is to be forgotten, wait for it for ever
+		o.Trouble.Dead, o.Load.Extra, o.Load.Deletes = true, false, 0
+	}
 	o.Log.Spread = r.IntN(3) == 0
 	return o
+}
+
+// bounds draws what calls carry, and the bounds that are met by it.
+func (o *Options) bounds(r dice) {
+	if r.IntN(3) == 0 {
+		o.Load.Body = r.IntN(2000)
+	}
+	if r.IntN(4) == 0 {
+		o.Cluster.Limits.HeldBytes = 1 + r.IntN(4*(o.Load.Body+8))
+	}
+	if r.IntN(8) == 0 {
+		o.Cluster.Limits.State = 200 + r.IntN(8*(o.Load.Body+50))
+	}
+	if r.IntN(3) == 0 {
+		o.Cluster.Sizes = core.Sizes{
+			PullBytes: 1 + r.IntN(1+r.IntN(4000)), PullEntries: 1 + r.IntN(20), PullScan: 1 + r.IntN(40), FetchKeys: 1 + r.IntN(64), SmallDelta: 1 + r.IntN(8),
+			OfferEntries: 1 + r.IntN(6), OfferBytes: 1 + r.IntN(4000), BatchMessages: 1 + r.IntN(6), BatchBytes: 1 + r.IntN(2000),
+		}
+	}
 }
 
 // purgeLeast is longer than the pause between two offers of a copy: a member that still offers one from before a delete is to
@@ -192,7 +230,7 @@ const purgeLeast = 800 * time.Millisecond
 
 // theme makes one thing likely that seldom comes about by chance.
 func (o *Options) theme(r dice) {
-	switch r.IntN(10) {
+	switch r.IntN(14) {
 	case 0: // deletes are forgotten while a member is away that has not seen them
 		o.Load.Repeats, o.Load.Deletes, o.Load.Others, o.Load.Keys = 0, 0.25, true, 2+r.IntN(8)
 		o.Cluster.Durable, o.Cluster.Members, o.Cluster.Start, o.Cluster.Replicas = true, 4, 4, 3
@@ -218,6 +256,22 @@ func (o *Options) theme(r dice) {
 		o.Cluster.Members, o.Cluster.Start, o.Cluster.Replicas, o.Cluster.Counters, o.Cluster.Acts = 4, 4, 3, 0, 0
 		o.Load.Others, o.Load.Keys, o.Load.Fresh, o.Trouble.Ambush, o.Trouble.Loss = true, 4+r.IntN(20), 0.3, 0.02, false
 		o.Trouble.Changes = r.some(0.3, 2*time.Second, 5*time.Second)
+	case 6, 7: // who has owned a key, has left and does not know it is asked for it, while others have taken it over
+		o.Cluster.Members = 3 + r.IntN(3)
+		o.Cluster.Start, o.Cluster.Replicas = 2+r.IntN(o.Cluster.Members-1), [...]int{1, 2, 2, 2, 2, 4}[r.IntN(6)]
+		o.Cluster.Counters, o.Cluster.Acts, o.Cluster.VNodes, o.Cluster.Rate = 0, 0, 1+r.IntN(4), 0
+		o.Cluster.Limits, o.Cluster.Sizes = core.Limits{}, core.Sizes{}
+		o.Load.Looks, o.Load.Clients, o.Load.Keys, o.Load.Fresh, o.Load.Others = 0.7, 8, 2+r.IntN(5), 0, r.IntN(2) == 0
+		o.Load.Gap, o.Load.Limit, o.Load.Body = r.dur(4*time.Millisecond, 15*time.Millisecond), r.dur(200*time.Millisecond, 400*time.Millisecond), 0
+		o.Load.Handler, o.Log.Blind, o.Log.Left, o.Log.Leave, o.Log.Behind = 0, 0, 1, 0, 0
+		o.Log.Lag, o.Log.Outages, o.Net.Isolations = r.dur(time.Millisecond, 20*time.Millisecond), 0, 0
+		o.Net.Delay, o.Net.Jitter = 200*time.Microsecond, time.Millisecond
+		o.Trouble.Changes, o.Trouble.Crashes, o.Trouble.Pauses, o.Trouble.Aborts = r.dur(300*time.Millisecond, 2*time.Second), 0, 0, 0
+	case 5: // more is lost than is tolerated, and who has begun anew is restarted with what it keeps of that
+		o.Cluster.Members, o.Cluster.Replicas, o.Cluster.Durable = 2+r.IntN(3), 2+r.IntN(2), true
+		o.Cluster.Start = o.Cluster.Members
+		o.Trouble.Loss, o.Trouble.Wipes, o.Trouble.Twins = true, 0.5, 0.6
+		o.Trouble.Crashes, o.Trouble.Changes = r.dur(200*time.Millisecond, time.Second), r.some(0.3, 2*time.Second, 5*time.Second)
 	}
 }
 
@@ -253,7 +307,7 @@ func (r dice) cluster() Cluster {
 		c.Zones = 1 + r.IntN(3)
 	}
 	if r.IntN(4) == 0 {
-		c.Rate, c.Streams = 2000+r.Int64N(1<<20), r.IntN(4)
+		c.Rate, c.Streams = 32<<10+r.Int64N(1<<20), r.IntN(4)
 	}
 	if r.IntN(8) == 0 {
 		c.Limits = core.Limits{Held: 1 + r.IntN(16), Mailbox: 1 + r.IntN(4)}
@@ -280,7 +334,7 @@ var troubles = []struct {
 	{"outages", func(o *Options) { o.Log.Outages = 0 }},
 	{"behind", func(o *Options) { o.Log.Behind = 0 }},
 	{"leave", func(o *Options) { o.Log.Leave = 0 }},
-	{"blind", func(o *Options) { o.Log.Blind = 0 }},
+	{"blind", func(o *Options) { o.Log.Blind, o.Log.Left, o.Load.Looks = 0, 0, 0 }},
 	{"spread", func(o *Options) { o.Log.Spread = false }},
 	{"lag", func(o *Options) { o.Log.Lag = time.Millisecond }},
 	{"skip", func(o *Options) { o.Log.Skip = 0 }},
@@ -291,6 +345,8 @@ var troubles = []struct {
 	{"isolations", func(o *Options) { o.Net.Isolations = 0 }},
 	{"clogs", func(o *Options) { o.Net.Clogs = 0 }},
 	{"loss", func(o *Options) { o.Net.Loss = 0 }},
+	{"flips", func(o *Options) { o.Net.Flips, o.Disk.Flips = 0, 0 }},
+	{"torn", func(o *Options) { o.Disk.Torn, o.Disk.Pieces = 0, false }},
 	{"echo", func(o *Options) { o.Net.Echo = 0 }},
 	{"dup", func(o *Options) { o.Net.Dup = 0 }},
 	{"stragglers", func(o *Options) { o.Net.Stragglers = 0 }},
@@ -306,6 +362,11 @@ var troubles = []struct {
 	{"acts", func(o *Options) { o.Cluster.Acts = 0 }},
 	{"others", func(o *Options) { o.Load.Others = false }},
 	{"limits", func(o *Options) { o.Cluster.Limits = core.Limits{} }},
+	{"sizes", func(o *Options) { o.Cluster.Sizes = core.Sizes{} }},
+	{"bodies", func(o *Options) { o.Load.Body = 0 }},
+	{"extra", func(o *Options) { o.Load.Extra = false }},
+	{"dead", func(o *Options) { o.Trouble.Dead = false }},
+	{"drains", func(o *Options) { o.Trouble.Drains = 0 }},
 	{"rate", func(o *Options) { o.Cluster.Rate, o.Cluster.Streams = 0, 0 }},
 	{"zones", func(o *Options) { o.Cluster.Zones = 0 }},
 	{"weights", func(o *Options) { o.Cluster.Weights = false }},
@@ -341,9 +402,30 @@ func Kinds() []string {
 // everything that is drawn later.
 const shrinkRolls = 12
 
-// Shrink turns off whatever a failing run does not need to fail with some violation, shortens it, and names what was
-// turned off.
+// violationKind leaves of a violation what is the same for other members, keys and numbers.
+func violationKind(err error) string {
+	var words []string
+	for w := range strings.FieldsSeq(err.Error()) {
+		if !strings.ContainsAny(w, "0123456789[{") {
+			words = append(words, w)
+		}
+		if len(words) == kindWords {
+			break
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+const kindWords = 5
+
+// Shrink turns off whatever a failing run does not need to fail with a violation of the same kind, shortens it, and names what
+// was turned off.
 func Shrink(o Options) (Options, []string) {
+	first := New(o).Run()
+	if first == nil {
+		return o, nil
+	}
+	failing := func(o Options) (Options, bool) { return failing(o, violationKind(first)) }
 	var off []string
 	for _, k := range troubles {
 		less := o
@@ -366,10 +448,10 @@ func Shrink(o Options) (Options, []string) {
 	}
 }
 
-// failing looks for a roll of the options that fails.
-func failing(o Options) (Options, bool) {
+// failing looks for a roll of the options that fails in a way.
+func failing(o Options, kind string) (Options, bool) {
 	for range shrinkRolls {
-		if New(o).Run() != nil {
+		if err := New(o).Run(); err != nil && violationKind(err) == kind {
 			return o, true
 		}
 		o.Roll++

@@ -52,7 +52,14 @@ func (l *oracle) apply(c membership.Command) membership.Result {
 			l.s.leaveBehind(l.s.host(p.Base[l.s.rand.IntN(len(p.Base))].ID))
 		}
 		if len(p.Base) > 0 && !l.s.calm && l.s.chance(l.blinds(&old)) {
-			l.s.blind(l.s.host(l.blinded(&old)))
+			l.s.blind(l.s.host(l.blinded(&old)), l.s.between(50*time.Millisecond, 3*time.Second))
+		}
+		if p.Stage == membership.StageSwitch && old.Stage != p.Stage {
+			for _, m := range p.Base {
+				if !membership.In(p.Next, m.ID) && !l.s.calm && l.s.chance(l.s.o.Log.Left) {
+					l.s.blind(l.s.host(m.ID), l.s.between(time.Second, 4*time.Second))
+				}
+			}
 		}
 		l.spread(v)
 	}
@@ -96,6 +103,7 @@ func (l *oracle) rings(old *membership.Placement) {
 func (l *oracle) spread(v *core.View) {
 	for _, h := range l.s.hosts {
 		if !l.s.calm && l.s.chance(l.s.o.Log.Skip) {
+			l.s.fault("log-skip")
 			continue
 		}
 		l.s.after(l.s.between(time.Millisecond, l.s.o.Log.Lag+time.Millisecond), func() { l.tell(h, v) })
@@ -109,12 +117,15 @@ func (l *oracle) propose(c membership.Command, done func(membership.Result)) {
 	times := 1
 	if !s.calm {
 		if s.chance(s.o.Log.Lost) {
+			s.fault("log-lost")
 			return
 		}
 		if s.chance(s.o.Log.Late) {
+			s.fault("log-late")
 			d += s.between(0, lateMost)
 		}
 		if s.chance(s.o.Log.Dup) {
+			s.fault("log-double")
 			times = 2
 		}
 	}
@@ -222,7 +233,7 @@ func (l *oracle) submit() {
 		if !l.s.chance(l.s.o.Trouble.Aborts) {
 			return
 		}
-		l.s.Faults++
+		l.s.fault("abort")
 		if r.IntN(2) == 0 {
 			l.propose(membership.Command{Abort: &membership.ChangeRef{ID: l.p.Running.ID}}, nil)
 			return
@@ -246,6 +257,14 @@ func (l *oracle) submit() {
 		return got
 	}
 	c := &membership.ChangeCommand{Add: pick(out, 3), Remove: pick(in, 2), Retarget: l.p.Running != nil}
+	for _, id := range c.Remove {
+		if h := l.s.host(id); h.up() && l.s.chance(l.s.o.Trouble.Drains) {
+			l.s.reach("drain")
+			l.s.trace.add(l.s.now, "%s drains", id)
+			h.drained = true
+			h.step(&core.Drain{})
+		}
+	}
 	l.n++
 	if l.s.chance(0.3) {
 		c.Key = fmt.Sprint("key-", l.n)
@@ -255,6 +274,7 @@ func (l *oracle) submit() {
 }
 
 func (l *oracle) hold() {
+	l.s.fault("hold")
 	ref := &membership.ChangeRef{ID: l.p.Running.ID}
 	if l.p.Running.Paused {
 		l.propose(membership.Command{Resume: ref}, nil)
@@ -282,6 +302,39 @@ func (l *oracle) tolerates(h *host) bool {
 		for _, r := range []*ring.Ring{l.base, l.next} {
 			for arc := range r.Arcs() {
 				if !l.tolerated(l.base.Replicas(arc.Hi, n), l.next.Replicas(arc.Hi, n), h.id, gone) {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// dispensable says whether a member that has memory may go for good: each set that it is of can do without it, and so can
+// those that have to fill from it.
+func (l *oracle) dispensable(h *host) bool {
+	stay := 0 // on all rings of the chain
+	for _, m := range l.p.Base {
+		if membership.In(l.p.Next, m.ID) && membership.In(l.p.Target, m.ID) {
+			stay++
+		}
+	}
+	if l.base == nil || l.lacks(h.id) || stay < core.W(2)+1 {
+		return false
+	}
+	for _, n := range l.counts() {
+		if n-1 < core.W(n) {
+			return false
+		}
+		for _, r := range []*ring.Ring{l.base, l.next} {
+			for arc := range r.Arcs() {
+				set, gone := r.Replicas(arc.Hi, n), 0
+				for _, id := range set {
+					if id == h.id || l.lacks(id) {
+						gone++
+					}
+				}
+				if slices.Contains(set, h.id) && len(set)-gone < core.W(len(set)) {
 					return false
 				}
 			}

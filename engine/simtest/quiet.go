@@ -18,7 +18,7 @@ func (s *Sim) unquiet() string {
 		return fmt.Sprintf("%d calls are open", n)
 	}
 	p := &s.log.p
-	if p.Running != nil {
+	if p.Running != nil && !s.waitsForDead() {
 		return fmt.Sprintf("change %s runs, %s, %v", p.Running.ID, p, membership.Waiting(p))
 	}
 	for _, h := range s.hosts {
@@ -29,7 +29,24 @@ func (s *Sim) unquiet() string {
 	return s.unequal()
 }
 
+// waitsForDead says whether the change that runs is stuck for a true reason: all that it waits for is the member that is gone.
+func (s *Sim) waitsForDead() bool {
+	if s.dead == nil || s.now <= s.healed.Add(lostAfter) {
+		return false
+	}
+	why := membership.Waiting(&s.log.p)
+	for _, w := range why {
+		if w.Member != s.dead.id {
+			return false
+		}
+	}
+	return len(why) > 0
+}
+
 func (s *Sim) restless(h *host) string {
+	if h == s.dead {
+		return ""
+	}
 	if !h.up() {
 		return h.id + " is down"
 	}
@@ -40,7 +57,7 @@ func (s *Sim) restless(h *host) string {
 	if m, _ := v.Member(h.id); m.Refilling || m.Down || m.Incarnation != h.inc {
 		return fmt.Sprintf("%s is %+v", h.id, m)
 	}
-	if st.Calls > 0 || st.Held > 0 || st.HandingOver > 0 || st.Wanted > 0 || st.Orphans > 0 {
+	if st.Calls > 0 || st.Held > 0 || st.HeldBytes > 0 || st.HandingOver > 0 || st.Wanted > 0 || st.Orphans > 0 {
 		return fmt.Sprintf("%s has something left to do: %+v", h.id, st)
 	}
 	return ""
@@ -51,8 +68,14 @@ func (s *Sim) restless(h *host) string {
 func (s *Sim) unequal() string {
 	want := map[core.Key]core.Record{}
 	for _, h := range s.hosts {
+		if h == s.dead {
+			continue
+		}
 		for _, r := range h.core.Snapshot() {
 			if !slices.Contains(s.log.set(r.Key), h.id) {
+				if s.log.p.Running != nil { // stuck: who is on a later ring keeps what it has
+					continue
+				}
 				return fmt.Sprintf("%s still holds %s, promise %s, stamp %s, of %v", h.id, r.Key, r.Meta.Promised, r.Meta.Stamp, s.log.set(r.Key))
 			}
 			if len(r.Pages) == 0 {
@@ -82,6 +105,9 @@ func (s *Sim) missing(k core.Key, r core.Record, ok bool) string {
 	}
 	set := s.log.set(k)
 	for _, id := range set {
+		if s.host(id) == s.dead {
+			continue
+		}
 		e := s.host(id).core.Explain(k)
 		if e.Copy.Stamp != r.Meta.Stamp && s.o.Trouble.Loss {
 			// More members lost their memory than a key can bear: one that found nobody who knew it began anew, and one that
@@ -91,7 +117,7 @@ func (s *Sim) missing(k core.Key, r core.Record, ok bool) string {
 		if e.Copy.Stamp != r.Meta.Stamp {
 			return fmt.Sprintf("%s of %v holds %s of %s, others %s", id, set, e.Copy.Stamp, k, r.Meta.Stamp)
 		}
-		if marked(r) && e.Owner == id && e.Activation == "" {
+		if marked(r) && e.Owner == id && !s.host(id).drained && e.Activation == "" {
 			return fmt.Sprintf("%s is marked active and does not run at its owner %s", k, id)
 		}
 	}

@@ -642,7 +642,7 @@ func (h *hunt) deepen(most int) {
 
 var (
 	searchDepth = flag.Int("differences", 0, "the search: in how many places a run may differ from the default; 0: as many as the plot says")
-	searchFor   = flag.Duration("search", 0, "the search of a plot stops after so long; 0: when all is searched")
+	searchFor   = flag.Duration("search", 0, "all plots together are searched for so long; 0: until all is searched")
 	searchPlot  = flag.String("plot", "", "search this plot alone")
 )
 
@@ -667,7 +667,7 @@ func TestSearch(t *testing.T) {
 				hunts[i] = &hunt{plot: p, key: key, bad: err}
 				begin := time.Now()
 				if *searchFor > 0 {
-					hunts[i].until = begin.Add(*searchFor)
+					hunts[i].until = begin.Add(*searchFor * time.Duration(runtime.GOMAXPROCS(0)) / time.Duration(len(plots)**parts))
 				}
 				most := p.differences
 				if *searchDepth > 0 {

@@ -30,10 +30,12 @@ type Sim struct {
 
 	calm   bool      // the second phase
 	healed core.Time // when it began
+	dead   *host     // for good, nil if none is
 	toRead int       // keys that are still to be read for the last time
 
-	Events int // that were run
-	Faults int // that were injected
+	Events int            // that were run
+	Faults map[string]int // that were injected, by kind
+	Reach  map[string]int // how often runs came to what is rare, by kind
 }
 
 type event struct {
@@ -93,7 +95,7 @@ func (s *Sim) fail(format string, args ...any) {
 
 // New prepares a run.
 func New(o Options) *Sim {
-	s := &Sim{o: o, rand: rand.New(rand.NewPCG(o.Seed, 1+o.Roll)), trace: newTrace(), calls: map[callID]*op{}}
+	s := &Sim{o: o, rand: rand.New(rand.NewPCG(o.Seed, 1+o.Roll)), trace: newTrace(), calls: map[callID]*op{}, Faults: map[string]int{}, Reach: map[string]int{}}
 	s.net.init(s)
 	s.log.init(s)
 	s.checks.init(s)

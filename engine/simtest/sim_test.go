@@ -1,6 +1,7 @@
 package simtest
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"maps"
@@ -14,14 +15,17 @@ import (
 )
 
 var (
-	seeds   = flag.Int("seeds", 60, "how many seeds to run")
+	seeds   = flag.Int("seeds", 300, "how many seeds to run")
 	start   = flag.Uint64("start", 1, "first seed")
 	one     = flag.Uint64("seed", 0, "run this seed alone")
 	show    = flag.Bool("show", false, "print the whole trace")
 	without = flag.String("without", "", "kinds of trouble to turn off, separated by commas; all for every kind")
 	roll    = flag.Uint64("roll", 0, "which of the runs with these options, as Shrink names it")
+	keys    = flag.Int("keys", 0, "how many keys, as Shrink names it; 0: as the seed says")
+	length  = flag.Duration("length", 0, "of the first phase, as Shrink names it; 0: as the seed says")
 	shrink  = flag.Bool("shrink", false, "turn off what a failing seed does not need to fail")
 	limit   = flag.Duration("for", 0, "stop after so long; 0: when all seeds have run")
+	parts   = flag.Int("parts", 1, "-for and -search are divided by so many")
 	most    = flag.Int("failures", 3, "stop after so many failing seeds")
 )
 
@@ -47,17 +51,19 @@ func options(t *testing.T, seed uint64) Options {
 			t.Error(err)
 		}
 	}
+	o.Load.Keys, o.Length = cmp.Or(*keys, o.Load.Keys), cmp.Or(*length, o.Length)
 	return o
 }
 
 // tally sums up runs.
 type tally struct {
-	mu             sync.Mutex
-	next, end      uint64 // seeds that are still to be run
-	ran            int
-	events, faults int
-	virtual        time.Duration
-	bad            map[uint64]string // by seed
+	mu            sync.Mutex
+	next, end     uint64 // seeds that are still to be run
+	ran           int
+	events        int
+	faults, reach map[string]int // by kind
+	virtual       time.Duration
+	bad           map[uint64]string // by seed
 }
 
 // take gives the next seed. Seeds are given out in order, so that the lowest one that fails is always found.
@@ -74,23 +80,51 @@ func (y *tally) take(until time.Time) (uint64, bool) {
 func (y *tally) add(s *Sim, err error) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	y.ran, y.events, y.faults, y.virtual = y.ran+1, y.events+s.Events, y.faults+s.Faults, y.virtual+s.Now()
+	y.ran, y.events, y.virtual = y.ran+1, y.events+s.Events, y.virtual+s.Now()
+	for k, n := range s.Faults {
+		y.faults[k] += n
+	}
+	for k, n := range s.Reach {
+		y.reach[k] += n
+	}
 	if err != nil {
 		y.bad[s.o.Seed] = fmt.Sprintf("%v\n%s", err, failure(s, s.o))
 	}
 }
 
+// manySeeds is how many seeds have every kind of fault in them: a slice of so many that lacks one has a fault that is not drawn.
+const manySeeds = 500
+
+// kinds writes how often each of some kinds came about; none may be missing in many seeds.
+func (y *tally) kinds(t *testing.T, what string, names []string, counts map[string]int) (line string, sum int) {
+	line = what + ":"
+	for _, k := range names {
+		n := counts[k]
+		line += fmt.Sprintf(" %s=%d", k, n)
+		sum += n
+		if n == 0 && y.ran >= manySeeds && *without == "" {
+			t.Errorf("%s: no %s in %d seeds", what, k, y.ran)
+		}
+	}
+	for k := range counts {
+		if !slices.Contains(names, k) {
+			t.Errorf("%s: %s is not listed", what, k)
+		}
+	}
+	return line, sum
+}
+
 // TestSim runs seeds, several at a time. A failure prints the seed, its options, the end of the trace and how to run it
 // again.
 func TestSim(t *testing.T) {
-	y := &tally{next: *start, end: *start + uint64(*seeds), bad: map[uint64]string{}}
+	y := &tally{next: *start, end: *start + uint64(*seeds), faults: map[string]int{}, reach: map[string]int{}, bad: map[uint64]string{}}
 	if *one != 0 {
 		y.next, y.end = *one, *one+1
 	}
 	begin := time.Now()
 	var until time.Time
 	if *limit != 0 {
-		until = begin.Add(*limit)
+		until = begin.Add(*limit / time.Duration(*parts))
 	}
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
@@ -109,7 +143,9 @@ func TestSim(t *testing.T) {
 		t.Errorf("seed %d: %s", seed, y.bad[seed])
 	}
 	t.Logf("%.0f events/s", float64(y.events)/time.Since(begin).Seconds())
-	summary = fmt.Sprintf("sim: seeds=%d events=%d virtual_hours=%.2f faults=%d violations=%d", y.ran, y.events, y.virtual.Hours(), y.faults, len(y.bad))
+	faults, sum := y.kinds(t, "faults", faultKinds, y.faults)
+	reached, _ := y.kinds(t, "reached", reachKinds, y.reach)
+	summary = fmt.Sprintf("%s\n%s\nsim: seeds=%d events=%d virtual_hours=%.2f faults=%d violations=%d", reached, faults, y.ran, y.events, y.virtual.Hours(), sum, len(y.bad))
 }
 
 // failure tells all that is needed to look into a failing run.
@@ -122,7 +158,12 @@ func failure(s *Sim, o Options) string {
 		less, off := Shrink(o)
 		again := New(less)
 		err := again.Run()
-		out += fmt.Sprintf("\nshrunk: off %s, options %v\nshrunk: %v\n%s", strings.Join(off, ","), less, err, strings.Join(again.Trace(), "\n"))
+		out += fmt.Sprintf("\nshrunk: options %v\nshrunk: %v\n%s", less, err, strings.Join(again.Trace(), "\n"))
+		if *without != "" {
+			off = append(off, *without)
+		}
+		out += fmt.Sprintf("\nagain: go test ./engine/simtest -run 'TestSim$' -seed %d -without '%s' -roll %d -keys %d -length %s -show",
+			less.Seed, strings.Join(off, ","), less.Roll, less.Load.Keys, less.Length)
 	}
 	return out
 }
