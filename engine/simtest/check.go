@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
+	"reflect"
 	"slices"
 
 	"chainmail/coordinator/membership"
@@ -305,7 +306,8 @@ func (c *checks) put(h *host, p *core.Put, by *core.View, before, after core.Rec
 			c.s.fail("%s stores page %q of %s with a wrong checksum", h.id, pg.Name, p.Key)
 		}
 	}
-	if before.Meta.Stamp != after.Meta.Stamp && !after.Meta.Stamp.IsZero() {
+	changed := before.Meta.Stamp != after.Meta.Stamp || p.Full || len(p.Pages)+len(p.Removed) > 0
+	if changed && !after.Meta.Stamp.IsZero() {
 		c.stamped(h, after)
 	}
 }
@@ -423,11 +425,36 @@ func (c *checks) state(e *core.Execute) (check func()) {
 	}
 }
 
-// view checks that a member goes by a placement that the log has had.
+// view checks that a member goes by a placement that the log has had, and by no older one than before.
 func (c *checks) view(h *host, v *core.View) {
 	all := c.s.log.views
-	if v.Revision == 0 || v.Revision > uint64(len(all)) || all[v.Revision-1].String() != v.String() {
+	if v.Revision == 0 || v.Revision > uint64(len(all)) || all[v.Revision-1] != v && !reflect.DeepEqual(all[v.Revision-1], v) {
 		c.s.fail("%s goes by %s, which the log never had", h.id, v)
+	}
+	if old := h.disk.view; old != nil && v.Revision < old.Revision { // a start takes up the one that was saved
+		c.s.fail("%s goes by %s after %s", h.id, v, old)
+	}
+}
+
+// kept checks that the disk of a member has what its memory has, once nothing is under way.
+func (c *checks) kept(h *host) {
+	if !h.up() || h.syncing || len(h.out) > 0 || c.s.now < h.awake {
+		return
+	}
+	n := 0
+	for k := range h.disk.records {
+		if k.Type != "@core" {
+			n++
+		}
+	}
+	copies := h.core.Snapshot()
+	for _, r := range copies {
+		if d := h.disk.records[r.Key]; d.Meta != r.Meta || digest(d.Pages) != digest(r.Pages) {
+			c.s.fail("%s has %s of %s in memory and %s on its disk", h.id, r.Meta, r.Key, d.Meta)
+		}
+	}
+	if n != len(copies) {
+		c.s.fail("%s has %d copies in memory and %d on its disk", h.id, len(copies), n)
 	}
 }
 
@@ -520,6 +547,9 @@ func (c *checks) placed(old, p *membership.Placement) {
 
 // final checks all histories once nothing runs any more.
 func (c *checks) final() {
+	for _, h := range c.s.hosts {
+		c.kept(h)
+	}
 	if c.s.o.Trouble.Loss {
 		return
 	}

@@ -177,8 +177,7 @@ func Draw(seed uint64) Options {
 		o.dense(r)
 	}
 	o.Load.Repeats, o.Load.Window = r.rate(0.6, 1), 1+r.IntN(6)
-	// What is added later is drawn last, and nothing is drawn for it when it is off: Without gives back the runs that seeds had
-	// before it, those that TestFound keeps among them.
+	// What is added later is drawn last: what was drawn before stays as it was.
 	o.Log.Blind = r.rate(0.6, 0.8)
 	o.Load.Fresh = r.rate(0.5, 0.1)
 	if r.IntN(2) == 0 {
