@@ -65,7 +65,7 @@ func planLoss(p *membership.Placement, ids []string) (LossPlan, error) {
 	out := LossPlan{Version: p.Version, Others: []string{}, Types: []LossOfType{}}
 	for _, id := range unique(ids) {
 		m, _ := p.Member(id)
-		x := LossMember{ID: id, Incarnation: m.Incarnation, Down: m.Down, GivenUp: p.GivenUp(m), OnRing: p.Places(id)}
+		x := LossMember{ID: id, Incarnation: m.Incarnation, Down: m.Down, GivenUp: m.GivenUp, OnRing: p.Places(id)}
 		for _, pin := range p.Pins {
 			if pin.Member == id {
 				x.Pinned += pin.Keys

@@ -212,7 +212,7 @@ func planChecks(p *membership.Placement, s Status, q ChangeRequest, target []rin
 	down, refilling := 0, 0
 	for _, m := range p.Members {
 		switch {
-		case !membership.In(p.Base, m.ID) || p.GivenUp(m) && slices.Contains(q.Remove, m.ID): // no step waits for its copies
+		case !membership.In(p.Base, m.ID) || m.GivenUp && slices.Contains(q.Remove, m.ID): // no step waits for its copies
 		case m.Down:
 			down++
 		case m.Refilling:

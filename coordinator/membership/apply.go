@@ -159,7 +159,7 @@ func (p *Placement) reregister(i int, m Member, seen uint64) Result {
 		return invalid("member %s is on the ring with zone %q and weight %d; remove it before it comes back with %q and %d", m.ID, old.Zone, old.Weight, m.Zone, m.Weight)
 	}
 	next := m
-	next.State, next.Refilling, next.Down, next.Removed, next.Marked = old.State, old.Refilling, false, old.Removed, old.Marked
+	next.State, next.Refilling, next.Down, next.Removed, next.Marked, next.GivenUp = old.State, old.Refilling, false, old.Removed, old.Marked, old.GivenUp
 	if next == old {
 		return Result{Code: Unchanged}
 	}
@@ -172,6 +172,7 @@ func (p *Placement) reregister(i int, m Member, seen uint64) Result {
 		if In(p.Base, m.ID) {
 			next.Refilling = true
 		}
+		next.GivenUp = next.GivenUp && next.Refilling
 		if In(p.Base, m.ID) || In(p.Next, m.ID) {
 			p.bump()
 		}
@@ -193,7 +194,8 @@ func (p *Placement) report(rs []Report) Result {
 		}
 		if r.What == Refilled {
 			if p.Members[i].Refilling {
-				p.edit(i).Refilling = false
+				m := p.edit(i)
+				m.Refilling, m.GivenUp = false, false
 				p.bump()
 				changed = true
 			}

@@ -182,7 +182,7 @@ func (p *Placement) states() {
 			m.State = Standby
 		}
 		if !In(p.Base, m.ID) && !In(p.Next, m.ID) {
-			m.Refilling = false
+			m.Refilling, m.GivenUp = false, false
 		}
 	}
 }

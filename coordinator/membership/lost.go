@@ -26,7 +26,7 @@ func (p *Placement) declareLost(c DeclareLost) Result {
 			return invalid("member %s is up and complete with incarnation %x: nothing of it is lost", b.Member, b.Incarnation)
 		}
 	}
-	if rest := p.missing(func(m Member) bool { return !slices.Contains(c.Bans, Ban{m.ID, m.Incarnation}) && !p.GivenUp(m) }); len(rest) > 0 {
+	if rest := p.missing(func(m Member) bool { return !slices.Contains(c.Bans, Ban{m.ID, m.Incarnation}) && !m.GivenUp }); len(rest) > 0 {
 		return invalid("%s cannot be asked either, and may hold the only copies that are left: wait until they are up and filled, or name them too", strings.Join(rest, ", "))
 	}
 	p.bump()
@@ -37,16 +37,18 @@ func (p *Placement) declareLost(c DeclareLost) Result {
 	return Result{}
 }
 
-// giveUp takes a member that is down for one that has nothing any more: should it come back with what it had, what was
-// given up would turn up again beside what was written since. One that is up and refilling has nothing from before.
+// giveUp has nobody wait for what a member had. One that is down is taken for one that has nothing any more: should it come
+// back with what it had, what was given up would turn up again beside what was written since. One that is up and refilling has
+// nothing from before. Whichever incarnation comes next, it is so until it has filled again.
 func (p *Placement) giveUp(b Ban) {
 	i, _ := p.find(b.Member)
-	if !p.Members[i].Down || b.Incarnation == 0 {
+	m := p.edit(i)
+	m.GivenUp = true
+	if !m.Down || b.Incarnation == 0 {
 		return
 	}
 	p.ban(b.Member, b.Incarnation)
 	p.dropReports(b.Member)
-	m := p.edit(i)
 	m.Incarnation, m.Refilling = 0, In(p.Base, b.Member)
 }
 
@@ -65,24 +67,10 @@ func (p *Placement) missing(f func(m Member) bool) (out []string) {
 	return out
 }
 
-// GivenUp says whether a person has given up the copies of a member's present incarnation, and they have not been filled
-// since.
-func (p *Placement) GivenUp(m Member) bool {
-	if !m.Down && !m.Refilling {
-		return false
-	}
-	return m.Incarnation == 0 || slices.ContainsFunc(p.Lost, func(l Loss) bool { return slices.Contains(l.Bans, Ban{m.ID, m.Incarnation}) })
-}
-
-// LostAt gives the version as of which losses count for filling, 0 if nothing was lost. As long as members that were given
-// up are on the ring it is the present one, so that no later step waits for them again; unless others are missing that
-// nobody gave up.
+// LostAt gives the version of the newest loss, 0 if nothing was lost.
 func (p *Placement) LostAt() uint64 {
 	if len(p.Lost) == 0 {
 		return 0
-	}
-	if len(p.missing(p.GivenUp)) > 0 && len(p.missing(func(m Member) bool { return !p.GivenUp(m) })) == 0 {
-		return p.Version
 	}
 	return p.Lost[len(p.Lost)-1].Version
 }

@@ -29,9 +29,10 @@ const (
 // Member is one process admitted by the log.
 type Member struct {
 	ID          string `json:"id"`
-	Incarnation uint64 `json:"incarnation"` // 0: not registered yet, or given up while it was down
-	Address     string `json:"address"`     // host:port of the cluster transport
-	HTTP        string `json:"http"`        // host:port of the HTTP API, "" if none
+	Incarnation uint64 `json:"incarnation"`        // 0: not registered yet, or given up while it was down
+	GivenUp     bool   `json:"given_up,omitempty"` // by a person: what it had is lost, and it has not filled again
+	Address     string `json:"address"`            // host:port of the cluster transport
+	HTTP        string `json:"http"`               // host:port of the HTTP API, "" if none
 	Zone        string `json:"zone,omitempty"`
 	Weight      int    `json:"weight"`
 	State       State  `json:"state"`

@@ -201,17 +201,23 @@ func (c *Core) own(f *session, set []string) int {
 	return 0
 }
 
-// enough is how many of a set must have answered: R of the set, or what a person left of it by declaring losses.
+// enough is how many of a set must have answered: R of the set, or what a person left of it by declaring losses. Nobody else
+// is done without, whoever is missing.
 func (c *Core) enough(f *session, set []string) int {
 	r := R(len(set))
-	if c.view.v.Lost < f.started {
+	if c.view.v.Lost == 0 {
 		return r
 	}
-	left := c.own(f, set)
+	gone, left := false, c.own(f, set)
 	for _, id := range set {
-		if m, ok := c.view.v.Member(id); ok && id != c.cfg.Self && !m.Down && !m.Refilling {
+		m, _ := c.view.v.Member(id)
+		gone = gone || m.GivenUp
+		if id != c.cfg.Self && !m.GivenUp {
 			left++
 		}
+	}
+	if !gone {
+		return r
 	}
 	return min(r, left)
 }

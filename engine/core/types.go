@@ -103,6 +103,7 @@ type MemberInfo struct {
 	Address     string
 	Down        bool
 	Refilling   bool
+	GivenUp     bool   // a person has declared that what it had is lost, and it has not filled again
 	Marked      uint64 // revision at which Incarnation, Down or Refilling changed last
 }
 

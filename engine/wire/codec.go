@@ -284,6 +284,7 @@ func (c *coder) view(v *core.View) {
 		c.str(&m.Address, maxName)
 		c.flag(&m.Down)
 		c.flag(&m.Refilling)
+		c.flag(&m.GivenUp)
 		c.u64(&m.Marked)
 	}
 	c.u8(&v.Ring.Hash)
