@@ -167,6 +167,27 @@ func TestRetries(t *testing.T) {
 	}
 }
 
+// A plan changes nothing: when time ends, what a member has said before is the answer, not that the outcome is unknown.
+func TestPlanThatIsNotAnswered(t *testing.T) {
+	asked := 0
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked++; asked == 1 {
+			writeProblem(w, problem("no-leader", "first"))
+			return
+		}
+		<-r.Context().Done()
+	}))
+	defer h.Close()
+	c := NewClient([]string{h.URL}, "", nil)
+	defer c.Close()
+	ctx, done := context.WithTimeout(t.Context(), time.Second)
+	defer done()
+	var p *Problem
+	if _, err := c.PlanLoss(ctx, coordinator.LossRequest{}); !errors.As(err, &p) || p.Code != "no-leader" {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestCalls(t *testing.T) {
 	n := devNode(t)
 	h := serve(t, NewServer(n, Options{}))

@@ -236,7 +236,7 @@ func (c *Client) once(ctx context.Context, method, base, path string, h http.Hea
 	if err == nil {
 		defer resp.Body.Close()
 		if b, err = io.ReadAll(resp.Body); err != nil {
-			err = sendError(method, base, err)
+			err = sendError(method, path, base, err)
 		}
 	}
 	if p := (*Problem)(nil); errors.As(err, &p) && short {
@@ -273,17 +273,17 @@ func (c *Client) send(ctx context.Context, method, base, target string, h http.H
 	}
 	resp, err := c.http.Do(r)
 	if err != nil {
-		return nil, sendError(method, base, err)
+		return nil, sendError(method, strings.TrimPrefix(target, base), base, err)
 	}
 	return resp, nil
 }
 
-func sendError(method, base string, err error) error {
+func sendError(method, path, base string, err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {
 		return &errNotSent{fmt.Errorf("%s: %w", base, err)}
 	}
-	if method == http.MethodGet {
+	if path, _, _ = strings.Cut(path, "?"); method == http.MethodGet || strings.HasSuffix(path, ":plan") {
 		return &errNotSent{fmt.Errorf("%s: %w", base, err)} // it changes nothing
 	}
 	p := problem("unknown-outcome", "%s did not answer: %v", base, err)
