@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -175,6 +176,7 @@ func TestPlanThatIsNotAnswered(t *testing.T) {
 			writeProblem(w, problem("no-leader", "first"))
 			return
 		}
+		io.Copy(io.Discard, r.Body) // until then the server does not look whether the client is there
 		<-r.Context().Done()
 	}))
 	defer h.Close()
