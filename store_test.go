@@ -107,14 +107,10 @@ func TestDamagedStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(configs[2].DataDir, copiesFile)
-	info, err := os.Stat(path)
-	if err == nil {
-		err = os.Truncate(path, info.Size()/2)
-	}
-	if err != nil {
+	if err := os.Truncate(path, 4*int64(os.Getpagesize())); err != nil { // the file has room at its end that nothing is in
 		t.Fatal(err)
 	}
-	_, err = Start(t.Context(), configs[2])
+	_, err := Start(t.Context(), configs[2])
 	if !errors.Is(err, store.ErrDamaged) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "move the file away") {
 		t.Fatalf("a store that was cut short gives %v", err)
 	}
