@@ -22,7 +22,7 @@ demo: build ## members join, leave and die under load; ends with a verdict
 
 test: ## vet and the tests, under 90 s on 2 cores
 	$(GO) vet ./...
-	$(GO) test -short ./...
+	$(GO) test -short -p 3 ./... # three at once: much of the time is waiting
 
 race: ## the tests with the race detector, without those of whole processes
 	$(GO) test -race -short $$($(GO) list ./... | grep -v -e /integration -e /simtest)
