@@ -20,7 +20,7 @@ type alone struct {
 // lookForLeader says in the log that there has been no leader for long, and again after a while.
 func (c *Coordinator) lookForLeader(now time.Time) {
 	a := &c.alone
-	if addr, _ := c.raft.LeaderWithID(); addr != "" || c.raft.LastIndex() == 0 {
+	if c.Led() || c.raft.LastIndex() == 0 {
 		a.since, a.told = time.Time{}, time.Time{}
 		a.why.Store(nil)
 		return

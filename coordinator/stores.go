@@ -13,7 +13,6 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
-	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"chainmail/coordinator/membership"
@@ -79,8 +78,7 @@ func explainLog(path, member string, err error) error {
 }
 
 func openBolt(path string) (*raftboltdb.BoltStore, error) {
-	return raftboltdb.New(raftboltdb.Options{Path: path, MsgpackUseNewTimeFormat: true,
-		BoltOptions: &bbolt.Options{Timeout: boltfile.LockTimeout, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType}})
+	return raftboltdb.New(raftboltdb.Options{Path: path, MsgpackUseNewTimeFormat: true, BoltOptions: boltfile.Options()})
 }
 
 // openLog opens or creates the log. The file is made under another name first: an empty one at the path has lost something.

@@ -238,10 +238,10 @@ func (c *Core) opened(a *activation) {
 	}
 	a.state, a.tries, a.opened = active, 0, c.now
 	a.committed, a.full = best.stamp, !best.stamp.IsZero()
-	a.pages, a.size = make(map[string]Page, len(best.pages)), pageRoom*len(best.pages)
+	a.pages, a.size = make(map[string]Page, len(best.pages)), 0
 	for _, p := range best.pages {
 		a.pages[p.Name] = p
-		a.size += len(p.Name) + len(p.Data)
+		a.size += sizeOf(p.Name, p.Data)
 	}
 	delete(c.byOp, a.op)
 	a.op = 0

@@ -129,7 +129,7 @@ func contain(f func() error) (err error) {
 }
 
 func openFile(path string) (*bbolt.DB, error) {
-	return bbolt.Open(path, 0o600, &bbolt.Options{Timeout: boltfile.LockTimeout, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
+	return bbolt.Open(path, 0o600, boltfile.Options())
 }
 
 // create makes the file under another name first: what is at the path is complete, so that an empty file there has lost

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
@@ -53,6 +54,11 @@ func Check(path string, visit Visit) (info os.FileInfo, buckets []string, err er
 	}
 	buckets, err = Inspect(f, info.Size(), visit)
 	return info, buckets, err
+}
+
+// Options are those with which a checked file is opened. Each caller gets its own.
+func Options() *bbolt.Options {
+	return &bbolt.Options{Timeout: LockTimeout, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType}
 }
 
 // Create makes a file that is not there: fill makes it under another name, which it is given, and closes it.
