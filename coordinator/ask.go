@@ -22,15 +22,30 @@ func (c *Coordinator) askForLeader(ctx context.Context) (addr string, err error)
 		if a == c.cfg.Self.Address {
 			continue
 		}
-		var s Status
-		b, err := c.cfg.Requests.Request(ctx, a, KindStatus, nil)
+		s, err := c.statusAt(ctx, a)
 		if errors.Is(err, ErrRemoved) {
 			return "", err
 		}
 		// An address that Config.RetryJoin lists may be that of a cluster with another name, which has to list no stranger.
-		if err == nil && json.Unmarshal(b, &s) == nil && s.ClusterName == c.cfg.ClusterName && s.LeaderAddr != "" && s.LeaderAddr != c.cfg.Self.Address {
+		if err == nil && s.ClusterName == c.cfg.ClusterName && s.LeaderAddr != "" && s.LeaderAddr != c.cfg.Self.Address {
 			return s.LeaderAddr, nil
 		}
 	}
 	return "", ErrNoLeader
+}
+
+// statusAt asks who is at an address for its status.
+func (c *Coordinator) statusAt(ctx context.Context, addr string) (s Status, err error) {
+	b, err := c.cfg.Requests.Request(ctx, addr, KindStatus, nil)
+	if err == nil {
+		err = json.Unmarshal(b, &s)
+	}
+	return s, err
+}
+
+// statusSoon is statusAt of one that is to answer at once.
+func (c *Coordinator) statusSoon(ctx context.Context, addr string) (Status, error) {
+	ctx, done := context.WithTimeout(ctx, c.cfg.Heartbeat/2)
+	defer done()
+	return c.statusAt(ctx, addr)
 }

@@ -199,11 +199,7 @@ func (c *Coordinator) look(ctx context.Context) (peers map[string]string, agree,
 		if addr == c.cfg.Self.Address {
 			continue
 		}
-		b, err := c.cfg.Requests.Request(ctx, addr, KindStatus, nil)
-		var s Status
-		if err == nil {
-			err = json.Unmarshal(b, &s)
-		}
+		s, err := c.statusAt(ctx, addr)
 		if err == nil && s.ClusterName != c.cfg.ClusterName {
 			err = fmt.Errorf("member %s is of cluster %q: %w", s.Member, s.ClusterName, ErrWrongCluster)
 		}

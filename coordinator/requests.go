@@ -152,11 +152,7 @@ func (c *Coordinator) leaderAddr(ctx context.Context) string {
 		if string(s.ID) == c.cfg.Self.ID {
 			continue
 		}
-		ctx, done := context.WithTimeout(ctx, c.cfg.Heartbeat/2)
-		b, err := c.cfg.Requests.Request(ctx, string(s.Address), KindStatus, nil)
-		done()
-		var st Status
-		if err == nil && json.Unmarshal(b, &st) == nil && st.LeaderAddr != "" {
+		if st, err := c.statusSoon(ctx, string(s.Address)); err == nil && st.LeaderAddr != "" {
 			return st.LeaderAddr
 		}
 	}

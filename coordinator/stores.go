@@ -145,7 +145,10 @@ func readLog(db *raftboltdb.BoltStore, indexes []uint64) error {
 	if err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound) {
 		return err
 	}
-	for _, i := range indexes {
+	for n, i := range indexes {
+		if n > 0 && i != indexes[n-1]+1 {
+			return fmt.Errorf("entry %d follows entry %d: %w", i, indexes[n-1], ErrDamaged)
+		}
 		var l raft.Log
 		if err := db.GetLog(i, &l); err != nil {
 			return fmt.Errorf("entry %d: %w: %w", i, ErrDamaged, err)

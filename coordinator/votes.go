@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -72,11 +71,8 @@ func (c *Coordinator) answersAt(id, addr string) bool {
 	if id == c.cfg.Self.ID {
 		return addr == c.cfg.Self.Address
 	}
-	ctx, done := context.WithTimeout(c.ctx, c.cfg.Heartbeat/2)
-	defer done()
-	b, err := c.cfg.Requests.Request(ctx, addr, KindStatus, nil)
-	var s Status
-	return err == nil && json.Unmarshal(b, &s) == nil && s.Member == id
+	s, err := c.statusSoon(c.ctx, addr)
+	return err == nil && s.Member == id
 }
 
 // passVote gives a vote to a member that should have one, at most one at a time, and says whether it did. The votes of
@@ -175,9 +171,6 @@ func (c *Coordinator) canSpare(id string) bool {
 }
 
 func (c *Coordinator) caughtUp(addr string) bool {
-	ctx, done := context.WithTimeout(c.ctx, c.cfg.Heartbeat/2)
-	defer done()
-	b, err := c.cfg.Requests.Request(ctx, addr, KindStatus, nil)
-	var s Status
-	return err == nil && json.Unmarshal(b, &s) == nil && s.Applied+nearLog >= c.raft.AppliedIndex()
+	s, err := c.statusSoon(c.ctx, addr)
+	return err == nil && s.Applied+nearLog >= c.raft.AppliedIndex()
 }
