@@ -12,6 +12,7 @@ import (
 	"chainmail/coordinator"
 	"chainmail/coordinator/membership"
 	"chainmail/engine/core"
+	"chainmail/engine/store"
 	"chainmail/internal/bridge"
 	"chainmail/ring"
 	"chainmail/transport"
@@ -141,9 +142,9 @@ func (n *Node) register() {
 		}
 		p := n.coord.Placement()
 		m, ok := p.Member(n.id)
-		if !ok || m.Incarnation != n.inc || m.Address != n.addr || alone {
+		if !ok || m.Incarnation != n.inc || m.Boot != n.boot || m.Address != n.addr || alone {
 			ctx, done := context.WithTimeout(n.ctx, registerTimeout)
-			err := n.coord.Register(ctx, n.inc)
+			err := n.coord.Register(ctx, n.inc, n.boot)
 			done()
 			var r *coordinator.Refusal
 			if errors.Is(err, coordinator.ErrRemoved) || errors.As(err, &r) && r.Code == membership.ErrBanned {
@@ -152,6 +153,10 @@ func (n *Node) register() {
 					n.banned = fmt.Errorf("%w: %w", ErrRemoved, err)
 					close(n.removed)
 				})
+				return
+			}
+			if r != nil && r.Code == membership.ErrSuperseded {
+				n.engine.Fail(fmt.Errorf("%w: %w", store.ErrDamaged, err))
 				return
 			}
 			if err != nil {

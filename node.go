@@ -37,6 +37,7 @@ type Node struct {
 	id      string
 	addr    string
 	inc     uint64
+	boot    uint64 // which start of that incarnation this is
 	log     hclog.Logger
 	ctx     context.Context
 	stop    context.CancelFunc
@@ -115,7 +116,7 @@ func (n *Node) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.inc = start.Incarnation
+	n.inc, n.boot = start.Incarnation, start.Boot
 	if err := n.listen(ctx); err != nil {
 		return err
 	}

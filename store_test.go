@@ -131,6 +131,40 @@ func TestDamagedStore(t *testing.T) {
 	check(t, nodes[2], sums)
 }
 
+// A store's older state was put back: the member stops. What it had promised and acknowledged since is not there.
+func TestOlderStorePutBack(t *testing.T) {
+	nodes, configs := durableCluster(t, durable[StoreBolt](t))
+	path := filepath.Join(configs[2].DataDir, copiesFile)
+	again := func() {
+		t.Helper()
+		nodes[2] = start(t, configs[2])
+		ready(t, nodes...)
+	}
+	closeAll(t, nodes[2:])
+	older, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		again()
+		sums := write(t, nodes[0], 10)
+		closeAll(t, nodes[2:])
+		check(t, nodes[0], sums)
+	}
+	if err := os.WriteFile(path, older, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := start(t, configs[2])
+	select {
+	case <-n.Failed():
+	case <-limit(t, 20*time.Second).Done():
+		t.Fatal("the member runs on what it held two starts ago")
+	}
+	if err := n.Err(); !errors.Is(err, store.ErrDamaged) || !strings.Contains(err.Error(), "empty data directory") {
+		t.Error(err)
+	}
+}
+
 // refilled waits until the placement lists a member's incarnation, with its copies.
 func refilled(t *testing.T, n *Node) {
 	t.Helper()

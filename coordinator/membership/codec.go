@@ -24,6 +24,8 @@ const (
 	commandFormat = 1
 	// forgetFormat is a Forget that names its incarnation.
 	forgetFormat = 2
+	// startFormat is a Register that counts the starts of its incarnation.
+	startFormat = 3
 	// MaxCommand bounds an encoded command.
 	MaxCommand = 1 << 20
 
@@ -50,6 +52,9 @@ func format(c Command) uint8 {
 	if c.Forget != nil && c.Forget.Incarnation != 0 {
 		return forgetFormat
 	}
+	if c.Register != nil && c.Register.Member.Boot != 0 {
+		return startFormat
+	}
 	return commandFormat
 }
 
@@ -59,7 +64,7 @@ func Decode(b []byte) (Command, error) {
 	if len(b) == 0 {
 		return c, fmt.Errorf("decode command: %w", ErrShort)
 	}
-	if b[0] < commandFormat || b[0] > forgetFormat {
+	if b[0] < commandFormat || b[0] > startFormat {
 		return c, fmt.Errorf("decode command of format %d: %w", b[0], ErrVersion)
 	}
 	if len(b) > MaxCommand {

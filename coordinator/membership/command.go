@@ -31,10 +31,11 @@ type Init struct {
 	Limits    Limits
 }
 
-// Register admits a member, or tells its new incarnation or address. A new incarnation of a member of Base makes it
-// refilling; of a member that is only in Next it starts that member's filling anew; a banned incarnation is refused.
+// Register admits a member, or tells its new incarnation, start or address. A new incarnation of a member of Base makes it
+// refilling; of a member that is only in Next it starts that member's filling anew; a banned incarnation is refused. A new
+// start of the same one marks the member: it may have lost what it had not made durable, and others lack what it wrote last.
 type Register struct {
-	Member Member // ID, Incarnation, Address, HTTP, Zone, Weight, NonVoter are read
+	Member Member // ID, Incarnation, Boot, Address, HTTP, Zone, Weight, NonVoter are read
 	// Seen is the incarnation of the member that the process saw in the log, 0 for none. If the log lists neither it nor
 	// the new one, the process is an older one whose command came late: it must not take the place of the one that runs.
 	Seen uint64
@@ -109,6 +110,8 @@ const (
 	ErrNotReady  // reports are missing; Text names who
 	ErrKeyReused // the idempotency key came with another body before
 	ErrPinned    // a member that would go holds pinned keys
+	// ErrSuperseded: a later start of the incarnation is listed.
+	ErrSuperseded
 )
 
 // Result is what Apply says; it is the same on every member. Change is set where one is meant.

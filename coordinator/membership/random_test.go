@@ -120,7 +120,7 @@ func (l *log) setting() membership.Command {
 
 func (l *log) register() membership.Command {
 	id := l.member()
-	m := membership.Member{ID: id, Incarnation: rapid.Uint64Range(1, 4).Draw(l.t, "incarnation"), Address: id + ":1", Weight: rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(l.t, "weight"),
+	m := membership.Member{ID: id, Incarnation: rapid.Uint64Range(1, 4).Draw(l.t, "incarnation"), Boot: rapid.Uint64Range(0, 3).Draw(l.t, "boot"), Address: id + ":1", Weight: rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(l.t, "weight"),
 		Zone: rapid.SampledFrom([]string{"", "", "z"}).Draw(l.t, "zone")}
 	old, ok := l.p.Member(id)
 	if ok && rapid.Bool().Draw(l.t, "same place") {

@@ -123,6 +123,7 @@ func (s *story) command() (c membership.Command, known bool) {
 		id := s.text("m")
 		m := membership.Member{ID: id, Incarnation: s.number("inc", 1), Address: id + ":8621", Zone: s.text("zone"), Weight: int(s.number("weight", 1))}
 		s.d.MaybeScanArgs(s.t, "addr", &m.Address)
+		m.Boot = s.number("boot", 0)
 		listed, _ := s.p.Member(id)
 		c.Register = &membership.Register{Member: m, Seen: s.number("seen", listed.Incarnation)}
 	case "change":
@@ -174,6 +175,9 @@ func (s *story) show() string {
 	fmt.Fprintf(&b, "%s, revision %d\n", &s.p, s.p.Revision)
 	for _, m := range s.p.Members {
 		fmt.Fprintf(&b, "%s incarnation %x at %s is %s", m.ID, m.Incarnation, m.Address, m.State)
+		if m.Boot > 0 {
+			fmt.Fprintf(&b, ", start %d, marked at revision %d", m.Boot, m.Marked)
+		}
 		for _, x := range []struct {
 			on   bool
 			name string

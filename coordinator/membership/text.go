@@ -23,7 +23,7 @@ func (o Outcome) String() string {
 	return name([]string{"running", "done", "aborted", "retargeted"}, uint8(o))
 }
 func (c Code) String() string {
-	return name([]string{"ok", "unchanged", "stale", "change-running", "unknown-member", "unknown-change", "invalid", "banned", "not-ready", "key-reused", "pinned"}, uint8(c))
+	return name([]string{"ok", "unchanged", "stale", "change-running", "unknown-member", "unknown-change", "invalid", "banned", "not-ready", "key-reused", "pinned", "superseded"}, uint8(c))
 }
 
 // parse is the way back from names, for JSON.

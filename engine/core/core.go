@@ -239,9 +239,10 @@ func (c *Core) send(to string, b Body) {
 	c.emit(&Send{Msg: m})
 }
 
-// registered says whether the placement lists this run of the member: until then it answers no replication message.
+// registered says whether the placement lists this incarnation of the member: until then it answers no replication message.
+// A later start that is listed has promised and written what is not here: an older state of the store was put back.
 func (c *Core) registered() bool {
-	return c.view != nil && c.view.self.ID != "" && c.view.self.Incarnation == c.cfg.Incarnation
+	return c.view != nil && c.view.self.ID != "" && c.view.self.Incarnation == c.cfg.Incarnation && c.view.self.Boot <= c.cfg.Boot
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -6,6 +6,22 @@ import (
 	"chainmail/ring"
 )
 
+// TestOlderStateAnswersNobody: a member whose later start is listed was given an older state of its store. What it promises and
+// acknowledges by that does not count.
+func TestOlderStateAnswersNobody(t *testing.T) {
+	for boot, want := range map[uint64]bool{0: true, 1: true, 2: true, 3: false} {
+		s := newScene(2, func(string) *Saved { return nil })
+		v := s.view(1, 5, 0, Stable, "ab", "ab", "", map[string]int{"": 2})
+		v.Members[1].Boot = boot
+		s.step("b", 0, &ViewChanged{View: v})
+		s.queue = nil
+		s.step("b", 0, &Recv{Message{From: "a", To: "b", FromInc: 1, Version: 5, Body: &Prepare{Op: 1, Key: Key{"x", "k"}, Epoch: Epoch{Version: 5, Number: 1, Member: "a"}}}})
+		if got := len(s.queue) > 0; got != want {
+			t.Errorf("start 2 answers a Prepare: %t, with start %d listed", got, boot)
+		}
+	}
+}
+
 // TestFloorOutlivesRestart begins anew with what was saved after a floor was raised: every key is promised at least to it.
 func TestFloorOutlivesRestart(t *testing.T) {
 	floor := Epoch{Version: 7}

@@ -120,7 +120,7 @@ func (h *host) register() {
 			return
 		}
 		m := h.member
-		m.Incarnation = h.inc
+		m.Incarnation, m.Boot = h.inc, h.boot
 		var seen uint64 // as this member's core knows the log, which may be behind
 		if v := h.core.View(); v != nil {
 			listed, _ := v.Member(h.id)

@@ -157,7 +157,7 @@ func (l *oracle) form() {
 	var add []string
 	for i, h := range l.s.hosts {
 		m := h.member
-		m.Incarnation = h.inc
+		m.Incarnation, m.Boot = h.inc, h.boot
 		l.apply(membership.Command{Register: &membership.Register{Member: m}})
 		if i < o.Start {
 			add = append(add, h.id)
@@ -168,7 +168,7 @@ func (l *oracle) form() {
 
 func (l *oracle) lists(h *host) bool {
 	m, ok := l.p.Member(h.id)
-	return ok && m.Incarnation == h.inc && !m.Down
+	return ok && m.Incarnation == h.inc && m.Boot == h.boot && !m.Down
 }
 
 // tell gives a member a placement, if it lives and has seen no newer one.

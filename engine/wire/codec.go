@@ -281,6 +281,7 @@ func (c *coder) view(v *core.View) {
 		m := &v.Members[i]
 		c.word(&m.ID)
 		c.u64(&m.Incarnation)
+		c.u64(&m.Boot)
 		c.str(&m.Address, maxName)
 		c.flag(&m.Down)
 		c.flag(&m.Refilling)
