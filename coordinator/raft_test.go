@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 
 	"chainmail/coordinator/membership"
 )
@@ -187,7 +186,7 @@ func TestRepairLog(t *testing.T) {
 	}
 	a.close()
 
-	edit := func(f func(*raftboltdb.BoltStore)) {
+	edit := func(f func(checkedStore)) {
 		t.Helper()
 		db, err := openBolt(filepath.Join(dir, raftFile))
 		if err != nil {
@@ -201,7 +200,7 @@ func TestRepairLog(t *testing.T) {
 	a = c.start("a", kept) // a log that agrees is left alone
 	c.eventually("the log is replayed", func() bool { return a.Placement().Limits.Rate == 7 })
 	a.close()
-	edit(func(db *raftboltdb.BoltStore) {
+	edit(func(db checkedStore) {
 		var l raft.Log
 		if err := db.GetLog(snap.Index, &l); err != nil {
 			t.Fatal(err)

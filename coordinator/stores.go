@@ -77,12 +77,13 @@ func explainLog(path, member string, err error) error {
 	return err
 }
 
-func openBolt(path string) (*raftboltdb.BoltStore, error) {
-	return raftboltdb.New(raftboltdb.Options{Path: path, MsgpackUseNewTimeFormat: true, BoltOptions: boltfile.Options()})
+func openBolt(path string) (checkedStore, error) {
+	db, err := raftboltdb.New(raftboltdb.Options{Path: path, MsgpackUseNewTimeFormat: true, BoltOptions: boltfile.Options()})
+	return checkedStore{db}, err
 }
 
 // openLog opens or creates the log. The file is made under another name first: an empty one at the path has lost something.
-func openLog(path string) (*raftboltdb.BoltStore, error) {
+func openLog(path string) (db checkedStore, err error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		if err := boltfile.Create(path, func(fresh string) error {
 			db, err := openBolt(fresh)
@@ -91,32 +92,29 @@ func openLog(path string) (*raftboltdb.BoltStore, error) {
 			}
 			return db.Close()
 		}); err != nil {
-			return nil, err
+			return db, err
 		}
 	}
 	indexes, err := checkLog(path)
 	if err != nil {
-		return nil, err
+		return db, err
 	}
-	db, err := openBolt(path)
-	if err != nil {
-		return nil, err
+	if db, err = openBolt(path); err != nil {
+		return db, err
 	}
-	if err := readLog(db, indexes); err != nil {
+	if err = readLog(db, indexes); err != nil {
 		db.Close()
-		return nil, err
 	}
-	return db, nil
+	return db, err
 }
 
-// The buckets of hashicorp/raft-boltdb, and what hashicorp/raft keeps in the second one: terms, and an address.
-var (
+// The buckets of hashicorp/raft-boltdb, and what hashicorp/raft keeps in the second one: two terms and an address.
+const (
 	bucketLogs, bucketConf = "logs", "conf"
-	termKeys               = []string{"CurrentTerm", "LastVoteTerm"}
-	addressKeys            = []string{"LastVoteCand"}
+	currentTerm            = "CurrentTerm"
 )
 
-const numberSize = 8
+var confKeys = []string{currentTerm, "LastVoteTerm", "LastVoteCand"}
 
 // checkLog checks the file before it is mapped: with an older meta page in use a vote or an entry that was acknowledged would
 // be forgotten. It gives the indexes of the entries.
@@ -125,23 +123,27 @@ func checkLog(path string) (indexes []uint64, err error) {
 		switch {
 		case bucket == bucketLogs && len(key) == numberSize:
 			indexes = append(indexes, binary.BigEndian.Uint64(key))
-		case bucket == bucketConf && slices.Contains(termKeys, string(key)) && len(value) == numberSize:
-		case bucket == bucketConf && slices.Contains(addressKeys, string(key)):
+		case bucket == bucketConf && slices.Contains(confKeys, string(key)):
+			_, err := valueOf(key, value)
+			return err
 		default:
 			return fmt.Errorf("%q of %d bytes is nothing that belongs there", key, len(value))
 		}
 		return nil
 	})
-	if err == nil && !slices.Equal(buckets, []string{bucketConf, bucketLogs}) {
-		err = fmt.Errorf("its buckets are %q: %w", buckets, boltfile.ErrForeign)
+	ours := []string{bucketConf, bucketLogs}
+	switch {
+	case err != nil || slices.Equal(buckets, ours):
+		return indexes, err
+	case slices.ContainsFunc(buckets, func(b string) bool { return !slices.Contains(ours, b) }):
+		return nil, fmt.Errorf("its buckets are %q: %w", buckets, boltfile.ErrForeign)
 	}
-	return indexes, err
+	return nil, fmt.Errorf("of its buckets only %q are there: %w", buckets, ErrDamaged)
 }
 
-// readLog reads all entries once: bbolt keeps no checksums, and Raft would end the process when it comes to one that is no
-// entry.
-func readLog(db *raftboltdb.BoltStore, indexes []uint64) error {
-	term, err := db.GetUint64([]byte(termKeys[0]))
+// readLog reads all entries once: Raft would end the process when it comes to one that is no entry.
+func readLog(db checkedStore, indexes []uint64) error {
+	term, err := db.GetUint64([]byte(currentTerm))
 	if err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound) {
 		return err
 	}
@@ -151,10 +153,10 @@ func readLog(db *raftboltdb.BoltStore, indexes []uint64) error {
 		}
 		var l raft.Log
 		if err := db.GetLog(i, &l); err != nil {
-			return fmt.Errorf("entry %d: %w: %w", i, ErrDamaged, err)
+			return err
 		}
-		if l.Index != i || l.Term > term {
-			return fmt.Errorf("entry %d says that it is entry %d of term %d, in term %d: %w", i, l.Index, l.Term, term, ErrDamaged)
+		if l.Term > term {
+			return fmt.Errorf("entry %d is of term %d, in term %d: %w", i, l.Term, term, ErrDamaged)
 		}
 		if l.Type == raft.LogCommand {
 			_, err := membership.Decode(l.Data)

@@ -220,13 +220,15 @@ func (w *walk) page(id uint64) ([]byte, error) {
 	return b, nil
 }
 
-// elements takes a page apart. Keys must ascend.
+// elements takes a page apart. Keys must ascend, and lie behind the elements one after another, as bbolt writes them: it keeps
+// no checksum of a page, and with another count or size there would be fewer of them without a word.
 func elements(page []byte) ([]element, error) {
 	branch, count := order.Uint16(page[8:]) == branchFlag, int(order.Uint16(page[10:]))
 	if count > (len(page)-pageHeader)/elemSize {
 		return nil, fmt.Errorf("%d elements do not fit", count)
 	}
 	es := make([]element, count)
+	next := uint64(pageHeader + count*elemSize)
 	for i := range es {
 		at := pageHeader + i*elemSize
 		b, e := page[at:], &es[i]
@@ -236,9 +238,10 @@ func elements(page []byte) ([]element, error) {
 			pos, ksize, vsize = uint64(order.Uint32(b)), uint64(order.Uint32(b[4:])), 0
 			e.flags, e.page = 0, order.Uint64(b[8:])
 		}
-		if pos < uint64((count-i)*elemSize) || pos+ksize+vsize > uint64(len(b)) {
+		if uint64(at)+pos != next || pos+ksize+vsize > uint64(len(b)) {
 			return nil, fmt.Errorf("element %d does not fit", i)
 		}
+		next += ksize + vsize
 		e.key, e.value = b[pos:pos+ksize:pos+ksize], b[pos+ksize:pos+ksize+vsize]
 		if i > 0 && bytes.Compare(es[i-1].key, e.key) >= 0 {
 			return nil, fmt.Errorf("element %d is out of order", i)
