@@ -301,7 +301,7 @@ func (c *Core) pump(a *activation) {
 		if h.method == TouchMethod {
 			a.full = true
 			if _, marked := a.pages[ActivePage]; !marked {
-				a.batch.add(h, Result{})
+				a.batch.add(h, Result{}, false)
 				continue
 			}
 		}
@@ -351,7 +351,7 @@ func (c *Core) executed(in *Executed) {
 	}
 	h := a.executing
 	a.executing = nil
-	r := Result{Body: in.Body}
+	r, writes := Result{Body: in.Body}, false
 	if in.AppCode != 0 {
 		r = Result{Code: CodeApp, AppCode: in.AppCode, Text: in.Text, Body: in.Body}
 	}
@@ -359,7 +359,7 @@ func (c *Core) executed(in *Executed) {
 		r = Result{Code: CodeRejected, Text: why}
 		a.loaded = false // the handler's own view has the change in it
 	} else if len(in.Changes) > 0 {
-		a.size = size
+		a.size, writes = size, true
 		a.batch.change(a, in.Changes, c.cfg.Types[a.slot.id.Type].Active && !in.Stop)
 	}
 	if h.local && len(in.Changes) == 0 && a.round == nil && a.batch.empty() && !a.full {
@@ -367,7 +367,7 @@ func (c *Core) executed(in *Executed) {
 		c.settled(a)
 		c.answer(h, r)
 	} else {
-		a.batch.add(h, r)
+		a.batch.add(h, r, writes)
 	}
 	if in.Stop {
 		c.windDown(a, cmp.Or(in.Reason, "idle"))
@@ -458,7 +458,8 @@ func (c *Core) settle(a *activation) {
 	}
 }
 
-// end is the end of an activation. What was executed and not sent never happened; what is in flight may have.
+// end is the end of an activation. What was executed and not sent never happened; what is in flight may have. What changed
+// nothing is run again.
 func (c *Core) end(a *activation, reason string) {
 	if c.acts[a.id] != a {
 		return
@@ -471,7 +472,7 @@ func (c *Core) end(a *activation, reason string) {
 	if a.round != nil {
 		for _, x := range a.round.batch.answers {
 			r := retry
-			if a.round.commit {
+			if x.writes {
 				r = Result{Code: CodeUnknownOutcome, Text: "the activation ended while the write was being committed: " + reason}
 			}
 			c.answer(x.held, r)

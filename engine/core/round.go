@@ -14,6 +14,7 @@ type batch struct {
 type pendingAnswer struct {
 	held   *held
 	result Result
+	writes bool // it changed the state: if that is not committed it may have happened or not
 }
 
 const (
@@ -29,7 +30,9 @@ func (b *batch) fullUp(z *Sizes) bool {
 	return len(b.answers) >= z.BatchMessages || b.bytes >= z.BatchBytes
 }
 
-func (b *batch) add(h *held, r Result) { b.answers = append(b.answers, pendingAnswer{h, r}) }
+func (b *batch) add(h *held, r Result, writes bool) {
+	b.answers = append(b.answers, pendingAnswer{h, r, writes})
+}
 
 // change applies a handler's changes to the speculative state.
 func (b *batch) change(a *activation, changes []Change, marked bool) {

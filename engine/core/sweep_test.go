@@ -259,3 +259,106 @@ func TestRefusedAfterTheCommit(t *testing.T) {
 		}
 	}
 }
+
+// TestLaterMemberOffersOnce: a member that will hold a key on a later ring alone, and has an old copy of it, does not have the
+// owner write again and again: nothing that the owner writes is given to it.
+func TestLaterMemberOffersOnce(t *testing.T) {
+	r := map[string]int{"": 2}
+	view := func(revision uint64) *View {
+		v := (&scene{ids: []string{"a", "b", "c", "d", "e"}}).view(revision, 7, 6, Copy, "abcde", "abcd", "", r)
+		v.Target = v.Base[:3]
+		return v
+	}
+	var rings []*ring.Ring
+	for _, ms := range [][]ring.Member{view(1).Base, view(1).Next, view(1).Target} {
+		x, err := ring.New(view(1).Ring, ms)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rings = append(rings, x)
+	}
+	key := Key{"x", "k"}
+	for i := 0; ; i++ {
+		key.Name = fmt.Sprint("k", i)
+		on := func(n int) []string { return rings[n].Replicas(ring.KeyToken(ring.HashV1, key.Type, key.Name), 2) }
+		if !slices.Contains(on(0), "c") && !slices.Contains(on(1), "c") && slices.Contains(on(2), "c") && slices.Contains(on(0), "a") {
+			break
+		}
+	}
+	e := Epoch{Version: 5, Number: 1, Member: "a"}
+	s := newScene(5, func(id string) *Saved {
+		seq := uint64(2)
+		if id == "c" {
+			seq = 1
+		}
+		return &Saved{Records: []Record{{Key: key, Meta: CopyMeta{e, Stamp{e, seq}}, Pages: []Page{{Name: "p", Stamp: Stamp{e, seq}, Sum: PageSum("p", nil)}}}}}
+	})
+	touched, open := 0, 0
+	s.drop = func(m Message) bool {
+		if x, ok := m.Body.(*Ask); ok && x.Method == TouchMethod && m.From == "c" {
+			touched++
+		}
+		return false
+	}
+	last := view(2)
+	last.Members[0].Marked = 2 // a is back: all that hold what it has offer that
+	s.run(15000*ms, map[Time]*View{0: view(1), 1000 * ms: last})
+	open = s.cores["c"].Stats().HandingOver
+	if touched > 0 || open > 0 {
+		t.Errorf("c, which holds %s on the last ring alone, has the owner touched %d times; %d offers are open", key, touched, open)
+	}
+	if got := s.cores["c"].Explain(key).Copy.Stamp; got.IsZero() {
+		t.Errorf("c has given up %s", key)
+	}
+}
+
+// TestFencedReadIsRunAgain: a read whose state was being written back when another epoch was found is run again; it changed
+// nothing, so nobody has to be told that its outcome is unknown.
+func TestFencedReadIsRunAgain(t *testing.T) {
+	r := map[string]int{"": 3}
+	v := (&scene{ids: []string{"a", "b", "c"}}).view(1, 5, 0, Stable, "abc", "abc", "", r)
+	base, err := ring.New(v.Ring, v.Base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := Key{"x", "k"}
+	for i := 0; !slices.Equal(base.Replicas(ring.KeyToken(ring.HashV1, key.Type, key.Name), 3), []string{"a", "b", "c"}); i++ {
+		key.Name = fmt.Sprint("k", i)
+	}
+	e := Epoch{Version: 5, Number: 1, Member: "a"}
+	for method, want := range map[string]Code{"get": CodeOK, "set": CodeUnknownOutcome} {
+		s := newScene(3, func(id string) *Saved {
+			rec := Record{Key: key, Meta: CopyMeta{e, Stamp{e, 1}}, Pages: []Page{{Name: "p", Stamp: Stamp{e, 1}, Sum: PageSum("p", nil)}}}
+			if id == "c" {
+				rec.Meta.Promised = Epoch{Version: 5, Number: 1 << 40, Member: "b"}
+			}
+			return &Saved{Records: []Record{rec}}
+		})
+		var got []Result
+		s.on = func(id string, x Effect) {
+			switch x := x.(type) {
+			case *Execute:
+				done := &Executed{Activation: x.Activation, Seq: x.Seq}
+				if x.Method == "set" {
+					done.Changes = []Change{{Name: "p", Data: []byte("x")}}
+				}
+				s.step(id, s.now, done)
+			case *Reply:
+				got = append(got, x.Result)
+			}
+		}
+		s.drop = func(m Message) bool { // c refuses before b has taken what is written
+			_, accepted := m.Body.(*Accepted)
+			return accepted && m.From == "b" && s.now < 100*ms
+		}
+		s.each = func() {
+			if s.now == 20*ms {
+				s.step("a", s.now, &Call{ID: 1, Key: key, Method: method, Deadline: s.now + 2000*ms})
+			}
+		}
+		s.run(4000*ms, map[Time]*View{0: v})
+		if len(got) != 1 || got[0].Code != want {
+			t.Errorf("%s is answered with %+v, want %s", method, got, want)
+		}
+	}
+}

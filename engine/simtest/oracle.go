@@ -131,8 +131,8 @@ func (l *oracle) propose(c membership.Command, done func(membership.Result)) {
 	}
 	for range times {
 		s.after(d, func() {
-			if s.now < l.dead && !s.calm || s.calm && c.Mark != nil && c.Mark.Down && s.host(c.Mark.Member).up() {
-				return // no leader, or all is well by now and this one is late
+			if s.now < l.dead && !s.calm || s.calm && c.Mark != nil && c.Mark.Down && s.host(c.Mark.Member).up() || s.dead != nil && c.Change != nil {
+				return // no leader; or all is well by now, or a member is gone that this one counts on, and it is late
 			}
 			r := l.apply(c)
 			if done != nil && (s.calm || !s.chance(s.o.Log.Lost)) {
