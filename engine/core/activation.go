@@ -182,6 +182,10 @@ func (c *Core) promised(m Message, b *Promise) {
 	if x, ok := a.answers[m.From]; ok && x.code == CodeOK {
 		return
 	}
+	if !soundPages(b.Pages) {
+		c.note("corrupt page in a promise", b.Key, m.From, b.Stamp.String())
+		return // it is asked again
+	}
 	a.answers[m.From] = replicaAnswer{b.Code, b.Stamp, b.Pages}
 	switch b.Code {
 	case CodeRefused:

@@ -256,6 +256,16 @@ func PageSum(name string, data []byte) uint32 {
 	return crc32.Update(^sum, castagnoli, data)
 }
 
+// soundPages says whether pages match the checksums that their writers gave them.
+func soundPages(ps []Page) bool {
+	for _, p := range ps {
+		if PageSum(p.Name, p.Data) != p.Sum {
+			return false
+		}
+	}
+	return true
+}
+
 // W is the number of members of a set of n that a write needs, R the smallest number that meets each such majority.
 func W(n int) int { return n/2 + 1 }
 

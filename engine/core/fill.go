@@ -516,11 +516,9 @@ func (c *Core) pulledOne(f *session, from string, b *Pulled) {
 // absorbAll takes entries over. A page that does not match its checksum spoils the answer: it does not count.
 func (c *Core) absorbAll(f *session, from string, entries []Entry) bool {
 	for _, e := range entries {
-		for _, p := range e.Pages {
-			if PageSum(p.Name, p.Data) != p.Sum {
-				c.note("corrupt page in a pull", e.Key, from, p.Name)
-				return false
-			}
+		if !soundPages(e.Pages) {
+			c.note("corrupt page in a pull", e.Key, from, e.Meta.Stamp.String())
+			return false
 		}
 	}
 	for _, e := range entries {

@@ -166,7 +166,11 @@ func (c *Core) overtaken(s *slot) {
 func (c *Core) accept(m Message, b *Accept) {
 	s := c.slot(b.Key)
 	ans := &Accepted{Op: b.Op, Key: b.Key, Code: c.admit(m, s)}
-	if ans.Code == CodeOK {
+	switch {
+	case ans.Code == CodeOK && !soundPages(b.Pages):
+		c.note("corrupt page in an accept", b.Key, m.From, b.Stamp.String())
+		ans.Code = CodeNeedFull // what the owner holds may be sound
+	case ans.Code == CodeOK:
 		ans.Code = c.acceptCommit(s, b)
 	}
 	ans.Promised = c.effective(s)

@@ -457,15 +457,6 @@ func (c *Core) offered(m Message, b *Offer) {
 	c.send(m.From, ans)
 }
 
-func soundPages(ps []Page) bool {
-	for _, p := range ps {
-		if PageSum(p.Name, p.Data) != p.Sum {
-			return false
-		}
-	}
-	return true
-}
-
 // offerAnswered counts who holds what is to be dropped. An answer to an older stamp than the present one is nothing.
 func (c *Core) offerAnswered(m Message, b *Offered) {
 	for _, a := range b.Answers {

@@ -26,6 +26,9 @@ const (
 	refuse = "refuse" // the handler answers with an error
 )
 
+// statePage holds the state; others are ballast.
+const statePage = "v"
+
 // apply gives an actor's state after a call.
 func apply(method string, id uint32, state string) string {
 	switch method {
@@ -86,9 +89,9 @@ func (h *host) ran(e *core.Execute, done *core.Executed) {
 	if e.Key.Type != "loc" || h.s.o.Cluster.Limits.State > 0 {
 		return
 	}
-	x := &shown{activation: e.Activation, state: string(e.State["v"].Data)}
+	x := &shown{activation: e.Activation, state: string(e.State[statePage].Data)}
 	for _, ch := range done.Changes {
-		if ch.Name == "v" {
+		if ch.Name == statePage {
 			x.state = string(ch.Data)
 		}
 	}
@@ -106,7 +109,7 @@ func (h *host) settled(e *core.Settled) {
 // handle runs a handler. The state is the page "v"; further pages come and go so that deltas have something to carry.
 func handle(e *core.Execute) *core.Executed {
 	done := &core.Executed{Activation: e.Activation, Seq: e.Seq}
-	state := string(e.State["v"].Data)
+	state := string(e.State[statePage].Data)
 	switch e.Method {
 	case core.TouchMethod:
 		return done
@@ -128,7 +131,7 @@ func handle(e *core.Execute) *core.Executed {
 	id := binary.BigEndian.Uint32(e.Body) // what follows is ballast
 	next := []byte(apply(e.Method, id, state))
 	done.Body = next
-	done.Changes = []core.Change{{Name: "v", Data: next}, {Name: "a" + string(rune('0'+id%3)), Data: e.Body}, {Name: "z" + string(rune('0'+id%2)), Delete: true}}
+	done.Changes = []core.Change{{Name: statePage, Data: next}, {Name: "a" + string(rune('0'+id%3)), Data: e.Body}, {Name: "z" + string(rune('0'+id%2)), Delete: true}}
 	if id%5 == 0 {
 		done.Changes = append(done.Changes, core.Change{Name: "z1", Data: e.Body})
 	}

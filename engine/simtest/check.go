@@ -30,6 +30,7 @@ type stampOf struct {
 type stored struct {
 	digest uint64
 	gone   bool // a delete
+	length int  // of the state, for a list
 }
 
 func (c *checks) init(s *Sim) {
@@ -81,6 +82,7 @@ func (c *checks) made(o *op) {
 	o.least, o.floor = len(h.longest), h.newest
 	if o.writes() {
 		h.open++
+		h.made[o.id] = true
 	}
 }
 
@@ -101,12 +103,30 @@ func (c *checks) answered(o *op, r core.Result) {
 	if !purged && (r.Stamp.Less(o.floor) || o.writes() && o.tries == 1 && !o.floor.Less(r.Stamp)) {
 		c.s.fail("#%d of %s was answered with stamp %s, but %s had been answered when it began", o.id, o.key, r.Stamp, o.floor)
 	}
+	c.witnessed(h, o, r)
 	if h.newest.Less(r.Stamp) {
 		h.newest = r.Stamp
 		c.held(h)
 		if o.key.Type == "all" && o.writes() {
 			c.everywhere(h, r)
 		}
+	}
+}
+
+// witnessed holds an answer to its stamp: that was stored, and means the state that was seen. A list may have grown in the same
+// commit; of two stamps the higher one means the longer list.
+func (c *checks) witnessed(h *history, o *op, r core.Result) {
+	if r.Stamp.IsZero() {
+		return
+	}
+	is, ok := c.stamps[stampOf{o.key, r.Stamp}]
+	switch before := c.stamps[stampOf{o.key, h.newest}]; {
+	case !ok:
+		c.s.fail("#%d of %s was answered with stamp %s, which nobody has stored", o.id, o.key, r.Stamp)
+	case h.grows && is.length < len(r.Body):
+		c.s.fail("#%d of %s was answered with %s and stamp %s, which means %d entries", o.id, o.key, ids(string(r.Body)), r.Stamp, is.length/4)
+	case h.grows && h.newest.Less(r.Stamp) != (before.length < is.length) && before.length != is.length:
+		c.s.fail("#%d of %s was answered with stamp %s of %d entries, %s has %d", o.id, o.key, r.Stamp, is.length/4, h.newest, before.length/4)
 	}
 }
 
@@ -282,6 +302,9 @@ func (c *checks) put(h *host, p *core.Put, by *core.View, before, after core.Rec
 	if p.Drop {
 		c.s.trace.add(c.s.now, "%s drops %s %s", h.id, p.Key, before.Meta.Stamp)
 		c.dropped(h, by, before)
+		if k := c.keys[p.Key]; k != nil {
+			c.promised(k)
+		}
 	}
 	lower := after.Meta.Stamp.Less(before.Meta.Stamp)
 	switch {
@@ -338,12 +361,22 @@ func (c *checks) dropped(h *host, by *core.View, r core.Record) {
 
 // stamped checks that one stamp means one state wherever it is stored.
 func (c *checks) stamped(h *host, r core.Record) {
-	is := stored{digest(r.Pages), len(r.Pages) == 0}
+	is := stored{digest(r.Pages), len(r.Pages) == 0, stateOf(r.Pages)}
 	k := stampOf{r.Key, r.Meta.Stamp}
 	if was, ok := c.stamps[k]; ok && was != is {
 		c.s.fail("two states of %s have stamp %s: %x, and at %s %x", r.Key, r.Meta.Stamp, was.digest, h.id, is.digest)
 	}
 	c.stamps[k] = is
+}
+
+// stateOf gives the length of the state in pages.
+func stateOf(ps []core.Page) int {
+	for _, p := range ps {
+		if p.Name == statePage {
+			return len(p.Data)
+		}
+	}
+	return 0
 }
 
 // digest stands for pages: their sums stand for their bytes.

@@ -20,10 +20,12 @@ type history struct {
 	newest  core.Stamp // of all that was answered: what must never be lost
 	purged  core.Stamp // of the newest delete that was forgotten: what is older may be too
 	epoch   core.Epoch // the highest whose activation has run a message: none below it may be at work again
+	count   int        // of answers
 	unknown int        // writes with an unknown outcome
 	open    int        // writes that are not answered
 
 	longest string          // observed and answered, of a list that grows
+	made    map[uint32]bool // appends
 	acked   map[uint32]bool // appends
 	refused map[uint32]bool // appends that were answered as certainly not run
 	ops     []porcupine.Operation
@@ -40,7 +42,7 @@ const (
 const undecided = "not decided within the time for a search"
 
 func newHistory(k core.Key) *history {
-	return &history{key: k, grows: grows(k.Type), acked: map[uint32]bool{}, refused: map[uint32]bool{}}
+	return &history{key: k, grows: grows(k.Type), made: map[uint32]bool{}, acked: map[uint32]bool{}, refused: map[uint32]bool{}}
 }
 
 // grows says whether actors of a type are lists that only grow.
@@ -50,6 +52,9 @@ func grows(typ string) bool { return typ == "list" || typ == "act" || typ == "al
 func (h *history) full() bool {
 	return !h.grows && (len(h.ops) >= maxOps || h.unknown+h.open >= maxUnknown)
 }
+
+// short says that a search decides about a history soon.
+func (h *history) short() bool { return h.count < maxOps && h.unknown < maxUnknown }
 
 // certainlyNot says that a call was answered as not run.
 func certainlyNot(c core.Code) bool {
@@ -62,16 +67,17 @@ func certainlyNot(c core.Code) bool {
 
 // answered takes an answer into the history and says what is wrong with it.
 func (h *history) answered(o *op, r core.Result, event int) error {
+	h.count++
 	if o.writes() {
 		h.open--
 		if r.Code == core.CodeUnknownOutcome {
 			h.unknown++
 		}
 	}
+	h.record(o, r, event)
 	if h.grows {
 		return h.grown(o, r)
 	}
-	h.record(o, r, event)
 	return nil
 }
 
@@ -86,7 +92,12 @@ type seen struct {
 	state string
 }
 
+// record keeps an operation. Of a list that has grown too long for a search nothing is kept any more.
 func (h *history) record(o *op, r core.Result, event int) {
+	if h.grows && !h.short() {
+		h.ops = nil
+		return
+	}
 	x := porcupine.Operation{Input: call{o.method, o.id}, Call: int64(o.begin), Return: int64(event)}
 	switch {
 	case r.Code == core.CodeOK && !o.local:
@@ -111,7 +122,7 @@ var model = porcupine.Model{
 
 // grown takes an answer of a list that only grows. Such a history is linearizable exactly if all that was observed are
 // prefixes of one another, each observation is at least as long as every one that was complete before its call began,
-// an append's own number is the last of what it observed, and no number is there twice.
+// an append's own number is the last of what it observed, and no number is there twice, or before its append was made.
 func (h *history) grown(o *op, r core.Result) error {
 	if r.Code != core.CodeOK {
 		if o.writes() && certainlyNot(r.Code) && o.tries == 1 {
@@ -140,6 +151,11 @@ func (h *history) grown(o *op, r core.Result) error {
 		}
 	}
 	if len(list) > len(h.longest) {
+		for b := []byte(list[len(h.longest):]); len(b) >= 4; b = b[4:] {
+			if id := binary.BigEndian.Uint32(b); !h.made[id] {
+				return fmt.Errorf("#%d of %s saw append #%d, which nobody has made", o.id, o.key, id)
+			}
+		}
 		h.longest = list
 	}
 	return nil
@@ -160,16 +176,31 @@ func ids(list string) string {
 
 // final checks a whole history once nothing runs any more.
 func (h *history) final() error {
-	if !h.grows {
-		const text = "history of %s, %d calls, %d of unknown outcome, is %s"
-		switch porcupine.CheckOperationsTimeout(model, h.ops, searchTime) {
-		case porcupine.Illegal:
-			return fmt.Errorf(text, h.key, len(h.ops), h.unknown, "not linearizable")
-		case porcupine.Unknown:
-			return fmt.Errorf(text, h.key, len(h.ops), h.unknown, undecided)
+	if h.grows {
+		if err := h.whole(); err != nil {
+			return err
 		}
+	}
+	return h.search()
+}
+
+// search has porcupine decide about a history, but for a list that has grown too long.
+func (h *history) search() error {
+	if h.grows && !h.short() {
 		return nil
 	}
+	const text = "history of %s, %d calls, %d of unknown outcome, is %s"
+	switch porcupine.CheckOperationsTimeout(model, h.ops, searchTime) {
+	case porcupine.Illegal:
+		return fmt.Errorf(text, h.key, len(h.ops), h.unknown, "not linearizable")
+	case porcupine.Unknown:
+		return fmt.Errorf(text, h.key, len(h.ops), h.unknown, undecided)
+	}
+	return nil
+}
+
+// whole checks a list that only grows as a whole: what was answered is there, once, and what was refused is not.
+func (h *history) whole() error {
 	seen := map[uint32]bool{}
 	for b := []byte(h.longest); len(b) >= 4; b = b[4:] {
 		id := binary.BigEndian.Uint32(b)

@@ -89,35 +89,68 @@ func (n *network) send(m core.Message) {
 	}
 }
 
-// flip changes a byte of a copy that is sent in bulk, as if it had been damaged in its sender's memory, and names its key. What
-// is damaged on the way does not match its frame's checksum: that is a loss.
+// flip changes a byte of a page that is sent, as if it had been damaged in its sender's memory, and names its key. What is
+// damaged on the way does not match its frame's checksum: that is a loss.
 func (n *network) flip(m core.Message) (core.Message, []core.Key) {
-	entries := entriesOf(m.Body)
-	if len(entries) == 0 || n.s.calm || !n.s.chance(n.s.o.Net.Flips) {
+	body, key := n.flipped(m.Body)
+	if body == nil {
 		return m, nil
+	}
+	m.Body = body
+	n.s.fault("flip-page")
+	n.s.trace.add(n.s.now, "another byte of %s in what %s sends to %s", key, m.From, m.To)
+	return m, []core.Key{key}
+}
+
+// commitFlips is how much less often than copies in bulk commits are damaged, of which there are many more.
+const commitFlips = 4
+
+// flipped gives a body with another byte in one of its pages, nil if it is to stay as it is.
+func (n *network) flipped(body core.Body) (core.Body, core.Key) {
+	now := func(ps []core.Page, p float64) bool {
+		return !n.s.calm && slices.ContainsFunc(ps, hasData) && n.s.chance(p)
+	}
+	flips := n.s.o.Net.Flips
+	switch b := body.(type) {
+	case *core.Accept:
+		if now(b.Pages, flips/commitFlips) {
+			x := *b
+			x.Pages = n.s.flipped(b.Pages)
+			return &x, b.Key
+		}
+	case *core.Promise:
+		if now(b.Pages, flips) {
+			x := *b
+			x.Pages = n.s.flipped(b.Pages)
+			return &x, b.Key
+		}
+	}
+	entries := slices.Clone(entriesOf(body))
+	if len(entries) == 0 {
+		return nil, core.Key{}
 	}
 	i := n.s.rand.IntN(len(entries))
-	again := func(e core.Entry) bool { return e.Key == entries[i].Key } // an offer may have a copy twice: the other one is sound
-	if !slices.ContainsFunc(entries[i].Pages, hasData) || slices.ContainsFunc(entries[i+1:], again) || slices.ContainsFunc(entries[:i], again) {
-		return m, nil
-	}
-	entries = slices.Clone(entries)
 	e := &entries[i]
+	again := func(o core.Entry) bool { return o.Key == e.Key } // an offer may have a copy twice: the other one is sound
+	if slices.ContainsFunc(entries[i+1:], again) || slices.ContainsFunc(entries[:i], again) || !now(e.Pages, flips) {
+		return nil, core.Key{}
+	}
 	e.Pages = n.s.flipped(e.Pages)
-	switch b := m.Body.(type) {
+	switch b := body.(type) {
 	case *core.Pulled:
 		x := *b
-		x.Entries, m.Body = entries, &x
+		x.Entries = entries
+		return &x, e.Key
 	case *core.Fetched:
 		x := *b
-		x.Entries, m.Body = entries, &x
+		x.Entries = entries
+		return &x, e.Key
 	case *core.Offer:
 		x := *b
-		x.Entries, m.Body = entries, &x
+		x.Entries = entries
+		return &x, e.Key
 	}
-	n.s.fault("flip-page")
-	n.s.trace.add(n.s.now, "another byte of %s in what %s sends to %s", e.Key, m.From, m.To)
-	return m, []core.Key{e.Key}
+	return nil, core.Key{}
 }
 
 func entriesOf(b core.Body) []core.Entry {
