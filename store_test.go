@@ -93,6 +93,9 @@ func TestAllStopAndStartAgain(t *testing.T) {
 				if n.Incarnation() != incs[n.ID()] {
 					t.Errorf("%s begins a new incarnation", n.ID())
 				}
+				if m, _ := n.Coordinator().Placement().Member(n.ID()); m.Boot != 2 {
+					t.Errorf("the log lists start %d of %s, which has started twice", m.Boot, n.ID())
+				}
 				check(t, n, sums)
 			}
 		})
