@@ -131,8 +131,8 @@ func (l *oracle) propose(c membership.Command, done func(membership.Result)) {
 	}
 	for range times {
 		s.after(d, func() {
-			if s.now < l.dead && !s.calm || s.calm && c.Mark != nil && c.Mark.Down && s.host(c.Mark.Member).up() || s.dead != nil && c.Change != nil {
-				return // no leader; or all is well by now, or a member is gone that this one counts on, and it is late
+			if l.late(c) {
+				return
 			}
 			r := l.apply(c)
 			if done != nil && (s.calm || !s.chance(s.o.Log.Lost)) {
@@ -141,6 +141,22 @@ func (l *oracle) propose(c membership.Command, done func(membership.Result)) {
 		})
 		d += s.between(0, 500*time.Millisecond)
 	}
+}
+
+// late says whether a command finds no leader, or comes when all has healed and is of a time when it had not.
+func (l *oracle) late(c membership.Command) bool {
+	s := l.s
+	switch {
+	case !s.calm:
+		return s.now < l.dead
+	case c.Mark != nil:
+		return c.Mark.Down && s.host(c.Mark.Member).up()
+	case s.dead == nil:
+		return false
+	case c.Register != nil:
+		return c.Register.Member.ID == s.dead.id
+	}
+	return c.Change != nil // it may count on who is gone
 }
 
 // form makes the cluster: all members register, the first ones form the ring.
