@@ -1,7 +1,5 @@
 package core
 
-import ()
-
 // batch is what an activation has executed and not yet sent: it becomes one commit, or one confirmation if nothing in
 // it changed the state. Its answers leave in the order of execution.
 type batch struct {
