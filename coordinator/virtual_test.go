@@ -336,6 +336,7 @@ func TestVirtualDeadlines(t *testing.T) {
 		for _, m := range c.members {
 			c.net.isolate(addrOf(m.id)) // nobody reaches anybody
 		}
+		synctest.Wait() // a heartbeat that is under way confirms a leader, too
 		wait := time.Second + time.Duration(r.Int64N(int64(time.Minute)))
 		calls := map[string]func(context.Context) error{
 			"set limits": func(ctx context.Context) error { return left.SetLimits(ctx, membership.Limits{Rate: 5}) },
