@@ -295,6 +295,7 @@ func (w *world) call(id, method string) {
 	var body []byte
 	if o.writes() {
 		body = binary.BigEndian.AppendUint32(nil, o.id)
+		w.hist.made[o.id] = true
 	}
 	w.calls[uint64(o.id)], w.where[uint64(o.id)] = o, id
 	w.note("call #%d at %s: %s", o.id, id, method)
