@@ -558,7 +558,7 @@ func (w *world) served() {
 			w.fail("%s cannot read the key at the end: %s", x.id, x.core.Explain(w.key).Why)
 		}
 	}
-	if err := w.hist.final(); err != nil && w.going() {
+	if err := w.hist.whole(); err != nil && w.going() { // its calls have no times for a search
 		w.fail("%v", err)
 	}
 }
