@@ -110,6 +110,12 @@ func isAnswer(b Body) bool {
 	return false
 }
 
+// counts says whether this member is of the sets of a key whose quorums count. One that is of a later ring alone keeps its copy
+// for then; the owner gives it nothing.
+func (c *Core) counts(p *placed) bool {
+	return slices.Contains(p.s, c.cfg.Self) || slices.Contains(p.sn, c.cfg.Self)
+}
+
 // admit says whether this member may take a replica's part for a key in a request of the given version.
 func (c *Core) admit(m Message, s *slot) Code {
 	p := c.place(s)
@@ -117,7 +123,7 @@ func (c *Core) admit(m Message, s *slot) Code {
 		c.pushView(m.From)
 		return CodeStale
 	}
-	if !slices.Contains(p.s, c.cfg.Self) && !slices.Contains(p.sn, c.cfg.Self) {
+	if !c.counts(p) {
 		return CodeMoved
 	}
 	if !c.filledKey(s) {

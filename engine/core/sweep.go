@@ -467,7 +467,7 @@ func (c *Core) offerAnswered(m Message, b *Offered) {
 		s.offer.reason = m.From + " (" + a.Code.String() + ")"
 		switch a.Code {
 		case CodeOK:
-			if s.offer.repair && s.stamp.Less(a.Stamp) && c.counts(s) { // this copy is the one that is behind
+			if s.offer.repair && s.stamp.Less(a.Stamp) && c.counts(c.place(s)) { // this copy is the one that is behind
 				c.touchOwner(s)
 				continue
 			}
@@ -485,13 +485,6 @@ func (c *Core) offerAnswered(m Message, b *Offered) {
 			c.touchOwner(s)
 		}
 	}
-}
-
-// counts says whether this member is of the sets of a key whose quorums count. One that is of a later ring alone keeps its copy
-// for then; the owner gives it nothing.
-func (c *Core) counts(s *slot) bool {
-	p := c.place(s)
-	return slices.Contains(p.s, c.cfg.Self) || slices.Contains(p.sn, c.cfg.Self)
 }
 
 // touchOwner has the owner of a key write once under an epoch of its own: what replicas hold then is the same, whichever

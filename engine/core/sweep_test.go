@@ -156,19 +156,26 @@ func TestNewerRepair(t *testing.T) {
 	}
 }
 
+// keyOn gives a key whose replicas on a placement's base are these, in their order.
+func keyOn(t *testing.T, v *View, replicas ...string) Key {
+	t.Helper()
+	base, err := ring.New(v.Ring, v.Base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; ; i++ {
+		if k := (Key{"x", fmt.Sprint("k", i)}); slices.Equal(base.Replicas(ring.KeyToken(ring.HashV1, k.Type, k.Name), len(replicas)), replicas) {
+			return k
+		}
+	}
+}
+
 // TestOwnerThatForgotRepairs: an owner that lost its memory is given back by one member what a third one never had, and
 // gives it to that one.
 func TestOwnerThatForgotRepairs(t *testing.T) {
 	r := map[string]int{"": 3}
 	first := (&scene{ids: []string{"a", "b", "c"}}).view(1, 5, 0, Stable, "abc", "abc", "", r)
-	base, err := ring.New(first.Ring, first.Base)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key := Key{"x", "k"}
-	for i := 0; !slices.Equal(base.Replicas(ring.KeyToken(ring.HashV1, key.Type, key.Name), 3), []string{"a", "c", "b"}); i++ {
-		key.Name = fmt.Sprint("k", i)
-	}
+	key := keyOn(t, first, []string{"a", "c", "b"}...)
 	e := Epoch{Version: 5, Number: 1, Member: "a"}
 	s := newScene(3, func(id string) *Saved {
 		if id != "b" {
@@ -229,14 +236,7 @@ func TestOwnerIsTouchedAgain(t *testing.T) {
 func TestRefusedAfterTheCommit(t *testing.T) {
 	r := map[string]int{"": 3}
 	v := (&scene{ids: []string{"a", "b", "c"}}).view(1, 5, 0, Stable, "abc", "abc", "", r)
-	base, err := ring.New(v.Ring, v.Base)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key := Key{"x", "k"}
-	for i := 0; !slices.Equal(base.Replicas(ring.KeyToken(ring.HashV1, key.Type, key.Name), 3), []string{"a", "b", "c"}); i++ {
-		key.Name = fmt.Sprint("k", i)
-	}
+	key := keyOn(t, v, []string{"a", "b", "c"}...)
 	s := newScene(3, func(id string) *Saved {
 		if id != "c" {
 			return nil
@@ -317,14 +317,7 @@ func TestLaterMemberOffersOnce(t *testing.T) {
 func TestFencedReadIsRunAgain(t *testing.T) {
 	r := map[string]int{"": 3}
 	v := (&scene{ids: []string{"a", "b", "c"}}).view(1, 5, 0, Stable, "abc", "abc", "", r)
-	base, err := ring.New(v.Ring, v.Base)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key := Key{"x", "k"}
-	for i := 0; !slices.Equal(base.Replicas(ring.KeyToken(ring.HashV1, key.Type, key.Name), 3), []string{"a", "b", "c"}); i++ {
-		key.Name = fmt.Sprint("k", i)
-	}
+	key := keyOn(t, v, []string{"a", "b", "c"}...)
 	e := Epoch{Version: 5, Number: 1, Member: "a"}
 	for method, want := range map[string]Code{"get": CodeOK, "set": CodeUnknownOutcome} {
 		s := newScene(3, func(id string) *Saved {

@@ -15,8 +15,8 @@
 //   - placements form one sequence, and bounds on what is held are kept;
 //   - each call is answered exactly once and in time, and what one member sends to a key is run in the order in which it came.
 //
-// Checked of each key's history (history.go): it is linearizable. Lists that only grow decide this without a search,
-// the other actors are given to porcupine.
+// Checked of each key's history (history.go): it is linearizable. Lists that only grow decide this without a search; they are
+// given to porcupine as well while they are short, the other actors always.
 //
 // Loss runs (Options.Trouble.Loss) destroy more than the protocol tolerates: there only uniqueness, answering and the
 // end of the second phase are checked.
