@@ -36,6 +36,8 @@ var (
 	ErrPinned = errors.New("member holds pinned keys")
 	// ErrRemoved: this member was removed from the cluster.
 	ErrRemoved = errors.New("member was removed from the cluster")
+	// ErrSuperseded: another start of this member is listed that had its store after this one, or at the same time.
+	ErrSuperseded = errors.New("another process has the store of this member, or an older state of it was put back: if none runs, start it with an empty data directory")
 )
 
 // CallError is a failed call: its class is what errors.Is finds.

@@ -12,7 +12,6 @@ import (
 	"chainmail/coordinator"
 	"chainmail/coordinator/membership"
 	"chainmail/engine/core"
-	"chainmail/engine/store"
 	"chainmail/internal/bridge"
 	"chainmail/ring"
 	"chainmail/transport"
@@ -124,7 +123,12 @@ func ringDigest(p *membership.Placement) uint64 {
 
 const registerTimeout = 2 * time.Second
 
-// register tells the log this incarnation, again if the log loses sight of it. A member that has been without a leader for
+// is says whether a member is this start of this one.
+func (n *Node) is(m membership.Member) bool {
+	return m.Incarnation == n.inc && m.Boot == n.boot && m.Run == n.run
+}
+
+// register tells the log this start, again if the log loses sight of it. A member that has been without a leader for
 // long does so too: it may have been removed while it was away, and nobody sends it the log any more.
 func (n *Node) register() {
 	w := n.coord.Watch()
@@ -142,9 +146,9 @@ func (n *Node) register() {
 		}
 		p := n.coord.Placement()
 		m, ok := p.Member(n.id)
-		if !ok || m.Incarnation != n.inc || m.Boot != n.boot || m.Address != n.addr || alone {
+		if !ok || !n.is(m) || m.Address != n.addr || alone {
 			ctx, done := context.WithTimeout(n.ctx, registerTimeout)
-			err := n.coord.Register(ctx, n.inc, n.boot)
+			err := n.coord.Register(ctx, n.inc, n.boot, n.run)
 			done()
 			var r *coordinator.Refusal
 			if errors.Is(err, coordinator.ErrRemoved) || errors.As(err, &r) && r.Code == membership.ErrBanned {
@@ -156,7 +160,7 @@ func (n *Node) register() {
 				return
 			}
 			if r != nil && r.Code == membership.ErrSuperseded {
-				n.engine.Fail(fmt.Errorf("%w: %w", store.ErrDamaged, err))
+				n.engine.Fail(fmt.Errorf("%w: %w", ErrSuperseded, err))
 				return
 			}
 			if err != nil {

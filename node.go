@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -38,6 +39,7 @@ type Node struct {
 	addr    string
 	inc     uint64
 	boot    uint64 // which start of that incarnation this is
+	run     uint64 // drawn by this start
 	log     hclog.Logger
 	ctx     context.Context
 	stop    context.CancelFunc
@@ -116,7 +118,7 @@ func (n *Node) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.inc, n.boot = start.Incarnation, start.Boot
+	n.inc, n.boot, n.run = start.Incarnation, start.Boot, rand.Uint64()
 	if err := n.listen(ctx); err != nil {
 		return err
 	}
@@ -196,7 +198,7 @@ func (n *Node) openEngine(start store.Start) error {
 		}
 	}
 	ec := engine.Config{
-		Core: core.Config{Self: n.id, Incarnation: n.inc, Boot: start.Boot, Types: n.coreTypes(),
+		Core: core.Config{Self: n.id, Incarnation: n.inc, Boot: n.boot, Run: n.run, Types: n.coreTypes(),
 			Limits: core.Limits{Held: n.cfg.Limits.Held, HeldBytes: n.cfg.Limits.HeldBytes, Mailbox: n.cfg.Limits.Mailbox, State: n.cfg.Limits.State}},
 		Saved: start.Saved, Runner: n.host, Send: n.send, Report: n.report, WantView: n.wantView, Logger: n.log,
 	}

@@ -386,7 +386,7 @@ func (n *Node) Ready(ctx context.Context) []Check {
 	return []Check{
 		check("cluster", p.ClusterID != "", "no cluster is known; bootstrap one or join"),
 		check("leader", st.LeaderID != "", cmp.Or(n.coord.Alone(), "no leader is known")),
-		check("registered", listed && m.Incarnation == n.inc && m.Boot == n.boot && s.Registered, "the log does not list this incarnation and start yet"),
+		check("registered", listed && n.is(m) && s.Registered, "the log does not list this incarnation and start yet"),
 		check("engine", err == nil && s.Version >= p.Version, fmt.Sprintf("the engine is at version %d of %d", s.Version, p.Version)),
 		// The log's word counts, not this member's own: until the others know that it has filled, no other may go.
 		check("filled", err == nil && (s.Complete && !m.Refilling || !placed) && (placed || len(p.Base) > 0), "this member is filling its ranges, or the ring is empty"),

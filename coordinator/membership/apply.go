@@ -19,7 +19,7 @@ func Apply(p Placement, c Command) (Placement, Result) {
 	n.Revision = p.Revision + 1
 	r.Version = n.Version
 	for i, m := range n.Members {
-		if o, ok := p.Member(m.ID); !ok || o.Incarnation != m.Incarnation || o.Boot != m.Boot || o.Down != m.Down || o.Refilling != m.Refilling {
+		if o, ok := p.Member(m.ID); !ok || o.Incarnation != m.Incarnation || o.Boot != m.Boot || o.Run != m.Run || o.Down != m.Down || o.Refilling != m.Refilling {
 			n.edit(i).Marked = n.Revision
 		}
 	}
@@ -155,8 +155,8 @@ func (p *Placement) reregister(i int, m Member, seen uint64) Result {
 	if old.Incarnation != m.Incarnation && old.Incarnation != seen {
 		return Result{Code: ErrStale, Text: fmt.Sprintf("member %s registers incarnation %x after %x, but %x is listed; look again", m.ID, m.Incarnation, seen, old.Incarnation)}
 	}
-	if old.Incarnation == m.Incarnation && m.Boot < old.Boot {
-		return Result{Code: ErrSuperseded, Text: fmt.Sprintf("start %d of incarnation %x of member %s registers after start %d: an older state of its store was put back, or its command came late; start it with an empty data directory", m.Boot, m.Incarnation, m.ID, old.Boot)}
+	if old.Incarnation == m.Incarnation && (m.Boot < old.Boot || m.Boot == old.Boot && m.Run != old.Run) {
+		return Result{Code: ErrSuperseded, Text: fmt.Sprintf("start %d (%x) of incarnation %x of member %s registers after start %d (%x)", m.Boot, m.Run, m.Incarnation, m.ID, old.Boot, old.Run)}
 	}
 	if p.Places(m.ID) && (old.Zone != m.Zone || old.Weight != m.Weight) {
 		return invalid("member %s is on the ring with zone %q and weight %d; remove it before it comes back with %q and %d", m.ID, old.Zone, old.Weight, m.Zone, m.Weight)

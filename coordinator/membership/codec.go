@@ -24,7 +24,7 @@ const (
 	commandFormat = 1
 	// forgetFormat is a Forget that names its incarnation.
 	forgetFormat = 2
-	// startFormat is a Register that counts the starts of its incarnation.
+	// startFormat is a Register that tells one start of its incarnation from the others.
 	startFormat = 3
 	// MaxCommand bounds an encoded command.
 	MaxCommand = 1 << 20
@@ -52,7 +52,7 @@ func format(c Command) uint8 {
 	if c.Forget != nil && c.Forget.Incarnation != 0 {
 		return forgetFormat
 	}
-	if c.Register != nil && c.Register.Member.Boot != 0 {
+	if c.Register != nil && (c.Register.Member.Boot != 0 || c.Register.Member.Run != 0) {
 		return startFormat
 	}
 	return commandFormat

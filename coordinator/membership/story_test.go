@@ -123,7 +123,7 @@ func (s *story) command() (c membership.Command, known bool) {
 		id := s.text("m")
 		m := membership.Member{ID: id, Incarnation: s.number("inc", 1), Address: id + ":8621", Zone: s.text("zone"), Weight: int(s.number("weight", 1))}
 		s.d.MaybeScanArgs(s.t, "addr", &m.Address)
-		m.Boot = s.number("boot", 0)
+		m.Boot, m.Run = s.number("boot", 0), s.number("run", 0)
 		listed, _ := s.p.Member(id)
 		c.Register = &membership.Register{Member: m, Seen: s.number("seen", listed.Incarnation)}
 	case "change":

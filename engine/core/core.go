@@ -13,6 +13,8 @@ type Config struct {
 	Incarnation uint64
 	// Boot grows with each start of one incarnation and is durable before the Core is made: epochs of two runs never meet.
 	Boot uint64
+	// Run is drawn by each start: those that were given one state of a store have the same Boot.
+	Run uint64
 	// Durable says that there is a store, so that the copies of this incarnation survive a restart. Without one there are no
 	// Persist effects.
 	Durable bool
@@ -138,12 +140,12 @@ type pushMark struct {
 	at       Time
 }
 
-// New makes a Core. It does nothing for others until a view lists its incarnation.
+// New makes a Core. It does nothing for others until a view lists its start.
 func New(cfg Config, now Time, saved *Saved) *Core {
 	cfg.Limits, cfg.Sizes = cfg.Limits.withDefaults(), cfg.Sizes.withDefaults()
 	cfg.PurgeAfter, cfg.SweepEvery = cmp.Or(cfg.PurgeAfter, purgeAfter), cmp.Or(cfg.SweepEvery, sweepEvery)
 	c := &Core{
-		cfg: cfg, now: now, run: runOf(cfg.Incarnation, cfg.Boot),
+		cfg: cfg, now: now, run: runOf(cfg),
 		acts: map[uint64]*activation{}, byOp: map[uint64]*activation{}, calls: map[uint64]*call{}, asks: map[uint64]*call{},
 		pushed: map[string]pushMark{}, arcs: make([]arc, 1<<arcBits),
 	}
@@ -177,8 +179,8 @@ func (c *Core) keepPersists() {
 	c.out = slices.DeleteFunc(c.out, func(e Effect) bool { _, ok := e.(*Persist); return !ok })
 }
 
-// runOf numbers a run of a member by its incarnation and boot.
-func runOf(incarnation, boot uint64) uint64 { return mix(mix(incarnation)^boot*0x9e3779b97f4a7c15) | 1 }
+// runOf numbers a run of a member.
+func runOf(c Config) uint64 { return mix(mix(c.Incarnation)^c.Boot*0x9e3779b97f4a7c15^mix(c.Run)) | 1 }
 
 // firstOp gives where a run begins to number what it asks of others: runs of one member do not take each other's answers
 // for their own. The numbers of a run are 2^opShift and more apart from those of others but for one in 2^24.
@@ -239,10 +241,15 @@ func (c *Core) send(to string, b Body) {
 	c.emit(&Send{Msg: m})
 }
 
-// registered says whether the placement lists this incarnation of the member: until then it answers no replication message.
-// A later start that is listed has promised and written what is not here: an older state of the store was put back.
+// registered says whether the placement lists this start of the member: until then it answers no replication message. What is
+// here may be an older state of the store that was put back, which lacks what later starts promised and wrote: the log refuses
+// that one. What a crash kept from the store others offer once they see that the member has started.
 func (c *Core) registered() bool {
-	return c.view != nil && c.view.self.ID != "" && c.view.self.Incarnation == c.cfg.Incarnation && c.view.self.Boot <= c.cfg.Boot
+	if c.view == nil {
+		return false
+	}
+	m := &c.view.self
+	return m.ID != "" && m.Incarnation == c.cfg.Incarnation && m.Boot == c.cfg.Boot && m.Run == c.cfg.Run
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -82,7 +82,7 @@ func (h *host) start() {
 		}
 	}
 	o := h.s.o.Cluster
-	h.core = core.New(core.Config{Self: h.id, Incarnation: h.inc, Boot: h.boot, Durable: true, Types: types, Limits: o.Limits, Sizes: o.Sizes, PurgeAfter: o.PurgeAfter, SweepEvery: o.SweepEvery}, h.s.now, saved)
+	h.core = core.New(core.Config{Self: h.id, Incarnation: h.inc, Boot: h.boot, Run: h.process(), Durable: true, Types: types, Limits: o.Limits, Sizes: o.Sizes, PurgeAfter: o.PurgeAfter, SweepEvery: o.SweepEvery}, h.s.now, saved)
 	h.seen, h.awake, h.stalled = 0, 0, 0
 	h.calls = 0
 	h.queue, h.out, h.syncing, h.unsynced = nil, nil, false, nil
@@ -103,6 +103,16 @@ func (h *host) start() {
 	h.s.log.catchUp(h)
 }
 
+// process is the number that no other start of the member has.
+func (h *host) process() uint64 { return uint64(h.run) + 1 }
+
+// registration is what the member tells the log of this process.
+func (h *host) registration() membership.Member {
+	m := h.member
+	m.Incarnation, m.Boot, m.Run = h.inc, h.boot, h.process()
+	return m
+}
+
 // registerAgain is how often a process looks whether the log still lists it.
 const registerAgain = 200 * time.Millisecond
 
@@ -119,8 +129,7 @@ func (h *host) register() {
 			h.s.after(registerAgain, again)
 			return
 		}
-		m := h.member
-		m.Incarnation, m.Boot = h.inc, h.boot
+		m := h.registration()
 		var seen uint64 // as this member's core knows the log, which may be behind
 		if v := h.core.View(); v != nil {
 			listed, _ := v.Member(h.id)

@@ -172,9 +172,7 @@ func (l *oracle) form() {
 	}
 	var add []string
 	for i, h := range l.s.hosts {
-		m := h.member
-		m.Incarnation, m.Boot = h.inc, h.boot
-		l.apply(membership.Command{Register: &membership.Register{Member: m}})
+		l.apply(membership.Command{Register: &membership.Register{Member: h.registration()}})
 		if i < o.Start {
 			add = append(add, h.id)
 		}
@@ -184,7 +182,7 @@ func (l *oracle) form() {
 
 func (l *oracle) lists(h *host) bool {
 	m, ok := l.p.Member(h.id)
-	return ok && m.Incarnation == h.inc && m.Boot == h.boot && !m.Down
+	return ok && m.Incarnation == h.inc && m.Boot == h.boot && m.Run == h.process() && !m.Down
 }
 
 // tell gives a member a placement, if it lives and has seen no newer one.

@@ -282,6 +282,7 @@ func (c *coder) view(v *core.View) {
 		c.word(&m.ID)
 		c.u64(&m.Incarnation)
 		c.u64(&m.Boot)
+		c.u64(&m.Run)
 		c.str(&m.Address, maxName)
 		c.flag(&m.Down)
 		c.flag(&m.Refilling)
