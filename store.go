@@ -41,7 +41,7 @@ func (n *Node) bind(cluster string) bool {
 	}
 	if err := n.store.Bind(n.ctx, cluster); err != nil {
 		if n.ctx.Err() == nil {
-			n.engine.Fail(err)
+			n.engine.Fail(fmt.Errorf("%w: %w", engine.ErrStore, err))
 		}
 		return false
 	}

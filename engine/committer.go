@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -75,7 +76,7 @@ func (c *committer) run() {
 		c.mu.Unlock()
 		if err := c.commit(batch); err != nil {
 			if c.e.ctx.Err() == nil { // else the engine was closed meanwhile
-				c.e.Fail(err)
+				c.e.Fail(fmt.Errorf("%w: %w", ErrStore, err))
 			}
 			return
 		}

@@ -55,6 +55,7 @@ var (
 	ErrClosed = errors.New("engine is closed")
 	ErrStore  = errors.New("store failed")
 	ErrFull   = errors.New("too much is waiting")
+	ErrMemory = errors.New("memory is damaged")
 )
 
 // Engine is a running core.
@@ -127,7 +128,7 @@ func (e *Engine) Writes() (n uint64, took time.Duration) {
 	return e.commits.writes.Load(), time.Duration(e.commits.took.Load())
 }
 
-// Failed is closed when the store has failed; Err then says how.
+// Failed is closed when this member must not go on, as when its store has failed; Err then says how.
 func (e *Engine) Failed() <-chan struct{} { return e.failed }
 
 // Err is described at Failed.
@@ -140,11 +141,11 @@ func (e *Engine) Err() error {
 	}
 }
 
-// Fail stops the engine as a failure of its store does.
+// Fail stops the engine.
 func (e *Engine) Fail(err error) {
 	e.failOnce.Do(func() {
-		e.failure = fmt.Errorf("%w: %w", ErrStore, err)
-		e.log.Error("store failed; this member stops", "member", e.cfg.Core.Self, "error", err)
+		e.failure = err
+		e.log.Error("this member stops", "member", e.cfg.Core.Self, "error", err)
 		e.stop()
 		close(e.failed)
 	})
@@ -224,6 +225,8 @@ func (e *Engine) carryOut(x core.Effect) {
 		if e.cfg.WantView != nil {
 			e.cfg.WantView()
 		}
+	case *core.Corrupt:
+		e.Fail(fmt.Errorf("%w: a page of the %s of %s, stamp %s, does not match its checksum on member %s: test its memory before you start it again", ErrMemory, x.What, x.Key, x.Stamp, e.cfg.Core.Self))
 	case *core.Note:
 		e.log.Debug(x.What, "key", x.Key.String(), "peer", x.Peer, "error", x.Text)
 	default:

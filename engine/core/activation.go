@@ -234,11 +234,14 @@ func (c *Core) quorum(p *placed, need func(int) int, ok func(id string) bool) bo
 // opened adopts the highest state among the answers. It is written back under the new epoch with the first commit,
 // before anything is answered, unless no counted answer holds a copy at all.
 func (c *Core) opened(a *activation) {
-	best := replicaAnswer{stamp: a.slot.stamp, pages: a.slot.pages.all()}
+	best := replicaAnswer{stamp: a.slot.stamp}
 	for _, id := range sortedKeys(a.answers) {
 		if x := a.answers[id]; x.code == CodeOK && best.stamp.Less(x.stamp) {
 			best = x
 		}
+	}
+	if best.stamp == a.slot.stamp {
+		best.pages = c.give(a.slot)
 	}
 	a.state, a.tries, a.opened = active, 0, c.now
 	a.committed, a.full = best.stamp, !best.stamp.IsZero()

@@ -133,6 +133,7 @@ type Core struct {
 	gave    int // entries of the last answer to a Pull: the next one has about as many
 	sweep   sweepState
 	drained bool
+	corrupt *Corrupt // not nil: this Core has ended
 }
 
 type pushMark struct {
@@ -188,6 +189,9 @@ func firstOp(run uint64) uint64 { return run >> opShift << opShift }
 
 // Step takes one input at an instant and appends the effects to out.
 func (c *Core) Step(now Time, in Input, out []Effect) []Effect {
+	if c.corrupt != nil {
+		return out
+	}
 	c.now = max(c.now, now)
 	c.given = len(out)
 	c.out = append(out, c.out...)
@@ -209,6 +213,9 @@ func (c *Core) Step(now Time, in Input, out []Effect) []Effect {
 	if _, ok := in.(*Tick); ok {
 		c.tickFill()
 		c.tickSweep()
+	}
+	if c.corrupt != nil {
+		c.out = append(c.out[:c.given], c.corrupt)
 	}
 	out, c.out = c.out, nil
 	return out
@@ -261,6 +268,19 @@ func PageSum(name string, data []byte) uint32 {
 		sum = castagnoli[byte(sum)^name[i]] ^ sum>>8
 	}
 	return crc32.Update(^sum, castagnoli, data)
+}
+
+// give gives all pages of a copy to somebody else, or to an activation here: sound ones, or this Core ends.
+func (c *Core) give(s *slot) []Page {
+	ps := s.pages.all()
+	if !soundPages(ps) {
+		c.spoiled(s, "copy")
+	}
+	return ps
+}
+
+func (c *Core) spoiled(s *slot, what string) {
+	c.corrupt = cmp.Or(c.corrupt, &Corrupt{Key: s.id, Stamp: s.stamp, What: what})
 }
 
 // soundPages says whether pages match the checksums that their writers gave them.

@@ -152,6 +152,15 @@ type Note struct {
 	Text string
 }
 
+// Corrupt says that a page in this member's memory does not match its checksum: the member is to stop. It is the last effect of
+// a Core, and the only one of its step; others have the key, and what they were sent with such a page they have refused.
+type Corrupt struct {
+	Key   Key
+	Stamp Stamp // of the copy
+	What  string
+}
+
+func (*Corrupt) effect()  {}
 func (*Persist) effect()  {}
 func (*Send) effect()     {}
 func (*Reply) effect()    {}

@@ -152,7 +152,7 @@ func (c *Core) prepare(m Message, b *Prepare) {
 			c.overtaken(s)
 			ans.Stamp = s.stamp
 			if b.Have.Less(s.stamp) {
-				ans.Pages = s.pages.all()
+				ans.Pages = c.give(s)
 			}
 		}
 	}
@@ -176,6 +176,9 @@ func (c *Core) accept(m Message, b *Accept) {
 	case ans.Code == CodeOK && !soundPages(b.Pages):
 		c.note("corrupt page in an accept", b.Key, m.From, b.Stamp.String())
 		ans.Code = CodeNeedFull // what the owner holds may be sound
+		if m.From == c.cfg.Self {
+			c.spoiled(s, "commit")
+		}
 	case ans.Code == CodeOK:
 		ans.Code = c.acceptCommit(s, b)
 	}

@@ -135,7 +135,7 @@ func (c *Core) sendWhole(to string, k Key) {
 	}
 	a := s.act
 	if a.round != nil && a.round.commit && s.stamp == a.round.stamp || a.round == nil && s.stamp == a.committed {
-		c.send(to, &Accept{Op: a.op, Key: s.id, Stamp: s.stamp, Full: true, Pages: s.pages.all()})
+		c.send(to, &Accept{Op: a.op, Key: s.id, Stamp: s.stamp, Full: true, Pages: c.give(s)})
 	}
 }
 

@@ -93,7 +93,7 @@ func bringerOf(p *placed, bucket int, to string, mode PullMode) string {
 func (c *Core) entry(s *slot, pages bool) Entry {
 	e := Entry{Key: s.id, Meta: CopyMeta{c.effective(s), s.stamp}, Has: pages}
 	if pages {
-		e.Pages = s.pages.all()
+		e.Pages = c.give(s)
 	}
 	return e
 }

@@ -237,6 +237,8 @@ func (h *host) do(e core.Effect) {
 		}
 	case *core.Settled:
 		h.settled(e)
+	case *core.Corrupt:
+		s.fail("%s finds a damaged page in the %s of %s", h.id, e.What, e.Key)
 	case *core.Persist:
 	default:
 		panic(fmt.Sprintf("unknown effect %T", e))
