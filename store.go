@@ -2,8 +2,10 @@ package chainmail
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 
+	"chainmail/engine"
 	"chainmail/engine/store"
 	"chainmail/engine/store/postgres"
 )

@@ -1,6 +1,7 @@
 package simtest
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -82,6 +83,33 @@ func (h *host) open() {
 	if bad {
 		h.disk, h.bent = newDisk(), false
 	}
+}
+
+// backup is a copy of a disk that was made while the member was down.
+type backup struct {
+	disk      disk
+	inc, boot uint64
+}
+
+// mostBackups is how many are kept of a member.
+const mostBackups = 4
+
+func (h *host) backUp() {
+	if !h.s.o.Cluster.Durable || h.s.o.Disk.Older == 0 || h.inc == 0 {
+		return
+	}
+	h.older = append(h.older, backup{disk{h.disk.view, maps.Clone(h.disk.records)}, h.inc, h.boot})
+	h.older = h.older[max(0, len(h.older)-mostBackups):]
+}
+
+// putBack gives a member a disk from before its last start, or one before. The log has listed that start, so that it will refuse
+// this one; until then the member may not count for anything.
+func (h *host) putBack() {
+	b := h.older[h.s.rand.IntN(len(h.older))]
+	h.disk, h.inc, h.boot, h.stale = disk{b.disk.view, maps.Clone(b.disk.records)}, b.inc, b.boot, true
+	h.must = h.s.checks.answeredStamps()
+	h.s.fault("put-back")
+	h.s.trace.add(h.s.now, "%s has its disk of start %d of incarnation %x again", h.id, h.boot, h.inc)
 }
 
 func compareKeys(a, b core.Key) int {

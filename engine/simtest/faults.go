@@ -10,7 +10,7 @@ import (
 // faultKinds are all kinds of faults, by the names under which they are counted.
 var faultKinds = []string{
 	"abort", "ambush", "behind", "blind", "clog", "crash", "cut", "dead", "delay", "double", "echo", "flip-disk", "flip-page", "hold", "isolation", "log-double", "log-late",
-	"log-lost", "log-skip", "loss", "lost", "mark", "outage", "pause", "sharp", "stall", "torn", "twin",
+	"log-lost", "log-skip", "loss", "lost", "mark", "outage", "pause", "put-back", "sharp", "stall", "torn", "twin",
 	"unsynced", "wipe",
 }
 
@@ -185,9 +185,10 @@ func (s *Sim) crashFor(h *host, wipe bool, back func() time.Duration) {
 	if wipe {
 		s.fault("wipe")
 	}
+	known := s.log.knows(h)
 	h.crash(wipe)
-	if !wipe && s.chance(s.o.Disk.Flips) && (s.o.Trouble.Loss || s.log.tolerates(h)) {
-		h.flip()
+	if !wipe {
+		s.spoil(h, known)
 	}
 	s.after(s.between(0, 500*time.Millisecond), func() {
 		if !h.up() {
@@ -204,6 +205,19 @@ func (s *Sim) crashFor(h *host, wipe bool, back func() time.Duration) {
 		}
 	}
 	s.after(back(), h.start)
+}
+
+// spoil makes the disk of a member that has crashed a bad one, if its keys can bear that. The log will find an older one out if it
+// has listed the last process.
+func (s *Sim) spoil(h *host, known bool) {
+	flip, older := s.chance(s.o.Disk.Flips), known && len(h.older) > 0 && s.chance(s.o.Disk.Older)
+	switch {
+	case !flip && !older || !s.o.Trouble.Loss && !s.log.tolerates(h):
+	case flip:
+		h.flip()
+	default:
+		h.putBack()
+	}
 }
 
 // ambush strikes when a replica has answered an owner and the two may be all that know it: the owner reaches nobody else for a

@@ -16,9 +16,11 @@ type host struct {
 	core   *core.Core        // nil while it is down
 	inc    uint64            // 0: it has lost what it had and not begun anew
 	boot   uint64
-	bent   bool   // a byte on its disk is another one: it has no incarnation until the store is taken away
-	run    int    // number of the process: what an older one has under way is void
-	calls  uint64 // made by this process
+	older  []backup // of its disk, made while it was down
+	stale  bool     // one of them was put back, and the log has not refused it yet
+	bent   bool     // a byte on its disk is another one: it has no incarnation until the store is taken away
+	run    int      // number of the process: what an older one has under way is void
+	calls  uint64   // made by this process
 
 	awake   core.Time    // paused until
 	queue   []core.Input // that came while it was paused
@@ -68,9 +70,10 @@ func (h *host) start() {
 		return
 	}
 	h.run++
+	h.open()
+	h.backUp()
 	h.boot++
 	var saved *core.Saved
-	h.open()
 	if h.inc == 0 {
 		h.inc = 1 + h.s.rand.Uint64N(1<<40)
 		h.must = h.s.checks.answeredStamps()
@@ -117,7 +120,7 @@ func (h *host) registration() membership.Member {
 const registerAgain = 200 * time.Millisecond
 
 // register tells the log this incarnation whenever the placement does not list it. If it was banned, as by a proposal of
-// an older process that came late, the member begins anew.
+// an older process that came late, or has an older disk, the member begins anew.
 func (h *host) register() {
 	run := h.run
 	var again func()
@@ -136,7 +139,7 @@ func (h *host) register() {
 			seen = listed.Incarnation
 		}
 		h.s.log.propose(membership.Command{Register: &membership.Register{Member: m, Seen: seen}}, func(r membership.Result) {
-			if r.Code == membership.ErrBanned && h.run == run {
+			if (r.Code == membership.ErrBanned || r.Code == membership.ErrSuperseded) && h.run == run {
 				h.crash(true)
 				h.start()
 			}
@@ -154,7 +157,7 @@ func (h *host) crash(wipe bool) {
 	h.tear()
 	h.unsynced, h.out = nil, nil
 	if wipe {
-		h.inc, h.disk = 0, newDisk()
+		h.inc, h.disk, h.stale = 0, newDisk(), false
 	}
 	h.s.dropCalls(h)
 }

@@ -93,6 +93,7 @@ type Disk struct {
 	Fsync  time.Duration // at most
 	Stalls time.Duration // a sync takes up to 2 s
 	Flips  float64       // share of the crashes after which a byte of a page is another one
+	Older  float64       // share of the crashes after which the disk is as it was before an earlier start
 	Torn   float64       // share of the syncs in which the member crashes
 	Pieces bool          // a sync that was under way leaves its first changes of copies; else all or nothing, as a store's Apply
 }
@@ -201,6 +202,7 @@ func Draw(seed uint64) Options {
 		o.Trouble.Dead, o.Load.Extra, o.Load.Deletes = true, false, 0
 	}
 	o.Log.Spread = r.IntN(3) == 0
+	o.Disk.Older = r.rate(0.4, 0.7)
 	return o
 }
 
@@ -345,6 +347,7 @@ var troubles = []struct {
 	{"clogs", func(o *Options) { o.Net.Clogs = 0 }},
 	{"loss", func(o *Options) { o.Net.Loss = 0 }},
 	{"flips", func(o *Options) { o.Net.Flips, o.Disk.Flips = 0, 0 }},
+	{"older", func(o *Options) { o.Disk.Older = 0 }},
 	{"torn", func(o *Options) { o.Disk.Torn, o.Disk.Pieces = 0, false }},
 	{"echo", func(o *Options) { o.Net.Echo = 0 }},
 	{"dup", func(o *Options) { o.Net.Dup = 0 }},

@@ -180,9 +180,16 @@ func (l *oracle) form() {
 	l.apply(membership.Command{Change: &membership.ChangeCommand{Add: add}})
 }
 
+// lists says whether the log lists a member's process, and as one that is up.
 func (l *oracle) lists(h *host) bool {
+	m, _ := l.p.Member(h.id)
+	return l.knows(h) && !m.Down
+}
+
+// knows says whether the log lists a member's process.
+func (l *oracle) knows(h *host) bool {
 	m, ok := l.p.Member(h.id)
-	return ok && m.Incarnation == h.inc && m.Boot == h.boot && m.Run == h.process() && !m.Down
+	return ok && m.Incarnation == h.inc && m.Boot == h.boot && m.Run == h.process()
 }
 
 // tell gives a member a placement, if it lives and has seen no newer one.
@@ -301,7 +308,7 @@ func (l *oracle) hold() {
 func (l *oracle) lacks(id string) bool {
 	m, ok := l.p.Member(id)
 	h := l.s.host(id)
-	return !ok || m.Refilling || m.Incarnation != h.inc
+	return !ok || m.Refilling || m.Incarnation != h.inc || h.stale
 }
 
 // tolerates says whether a member may lose its memory now: of no key's S and S' may as many have lost it as a write needs.

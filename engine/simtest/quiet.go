@@ -54,7 +54,7 @@ func (s *Sim) restless(h *host) string {
 	if st.Revision != v.Revision {
 		return fmt.Sprintf("%s is at revision %d of %d", h.id, st.Revision, v.Revision)
 	}
-	if m, _ := v.Member(h.id); m.Refilling || m.Down || m.Incarnation != h.inc {
+	if m, _ := v.Member(h.id); m.Refilling || m.Down || !s.log.knows(h) {
 		return fmt.Sprintf("%s is %+v", h.id, m)
 	}
 	if st.Calls > 0 || st.Held > 0 || st.HeldBytes > 0 || st.HandingOver > 0 || st.Wanted > 0 || st.Orphans > 0 {
