@@ -57,6 +57,8 @@ type Config struct {
 	// BeforeGoing is called once when this member was removed from the ring and has handed everything over: stop taking
 	// requests then. When it returns the cluster lets the member go, and its calls are not answered any more.
 	BeforeGoing func(context.Context)
+
+	digestOf func(*membership.Placement) uint64 // of a placement's rings; for tests
 }
 
 // Network is how a member listens and how it reaches the others: all that it sends goes through its connections. Addresses

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"chainmail/coordinator"
@@ -68,12 +69,7 @@ func (n *Node) place(last, p *membership.Placement) {
 	if moved {
 		n.transport.Readdress()
 	}
-	id := transport.Identity{ClusterID: p.ClusterID, Member: n.id, Incarnation: n.inc, Version: p.Version}
-	if last != nil && last.Ring == p.Ring && slices.Equal(last.Base, p.Base) && slices.Equal(last.Next, p.Next) {
-		id.RingDigest = n.identity.Load().RingDigest // a ring takes some milliseconds
-	} else {
-		id.RingDigest = ringDigest(p)
-	}
+	id := transport.Identity{ClusterID: p.ClusterID, Member: n.id, Incarnation: n.inc, Version: p.Version, RingDigest: n.digestOf(p)}
 	n.identity.Store(&id)
 	n.engine.SetView(bridge.View(p), n.coord.IsLeader())
 }
@@ -108,24 +104,46 @@ func (n *Node) meet(v *core.View) {
 	})
 }
 
-// ringDigest covers both rings of a placement.
-func ringDigest(p *membership.Placement) uint64 {
-	var d uint64
-	for _, set := range [][]ring.Member{p.Base, p.Next} {
-		r, err := ring.New(p.Ring, set)
-		if err != nil {
-			return 0
-		}
-		d = d*31 + r.Digest()
+// ringDigests gives the digests of placements' rings, and keeps the last: a ring takes some milliseconds.
+type ringDigests struct {
+	mu   sync.Mutex
+	last *membership.Placement
+	sum  uint64
+}
+
+func (d *ringDigests) of(p *membership.Placement) uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if o := d.last; o == nil || o.Ring != p.Ring || !slices.Equal(o.Base, p.Base) || !slices.Equal(o.Next, p.Next) || !slices.Equal(o.Target, p.Target) {
+		d.last, d.sum = p, ringDigest(p)
 	}
-	return d
+	return d.sum
+}
+
+// ringDigest covers all rings of a placement, 0 if there are none.
+func ringDigest(p *membership.Placement) (sum uint64) {
+	var last []ring.Member
+	var one uint64
+	for _, set := range [][]ring.Member{p.Base, p.Next, p.Target} {
+		if one == 0 || !slices.Equal(last, set) {
+			r, err := ring.New(p.Ring, set)
+			if err != nil {
+				return 0
+			}
+			last, one = set, r.Digest()
+		}
+		sum = sum*31 + one
+	}
+	return sum
 }
 
 const registerTimeout = 2 * time.Second
 
+func (n *Node) startNumber() uint64 { return n.starts[len(n.starts)-1] }
+
 // is says whether a member is this start of this one.
 func (n *Node) is(m membership.Member) bool {
-	return m.Incarnation == n.inc && m.Boot == n.boot && m.Run == n.run
+	return m.Incarnation == n.inc && m.Start == n.startNumber()
 }
 
 // register tells the log this start, again if the log loses sight of it. A member that has been without a leader for
@@ -148,7 +166,7 @@ func (n *Node) register() {
 		m, ok := p.Member(n.id)
 		if !ok || !n.is(m) || m.Address != n.addr || alone {
 			ctx, done := context.WithTimeout(n.ctx, registerTimeout)
-			err := n.coord.Register(ctx, n.inc, n.boot, n.run)
+			err := n.coord.Register(ctx, n.inc, n.starts)
 			done()
 			var r *coordinator.Refusal
 			if errors.Is(err, coordinator.ErrRemoved) || errors.As(err, &r) && r.Code == membership.ErrBanned {

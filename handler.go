@@ -96,6 +96,13 @@ func (h handler) OnPeerDown(member string) {
 	}
 }
 
+// diverged has the members find out who of them has other rings.
+func (h handler) diverged() {
+	if h.opened() {
+		h.n.coord.Suspect()
+	}
+}
+
 // Admit refuses incarnations that were removed.
 func (h handler) Admit(peer transport.Identity, _ transport.Class) error {
 	if !h.opened() {

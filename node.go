@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -34,18 +33,19 @@ import (
 //	guard       Start       Close, or a failure        Close
 //	and those of transport, coordinator and engine     Close
 type Node struct {
-	cfg     Config
-	id      string
-	addr    string
-	inc     uint64
-	boot    uint64 // which start of that incarnation this is
-	run     uint64 // drawn by this start
-	log     hclog.Logger
-	ctx     context.Context
-	stop    context.CancelFunc
-	wg      sync.WaitGroup
-	ready   chan struct{} // closed when the parts below are there
-	started time.Time
+	cfg    Config
+	id     string
+	addr   string
+	inc    uint64
+	starts []uint64 // numbers that starts of it have drawn, this one's last
+
+	digestOf func(*membership.Placement) uint64 // of a placement's rings
+	log      hclog.Logger
+	ctx      context.Context
+	stop     context.CancelFunc
+	wg       sync.WaitGroup
+	ready    chan struct{} // closed when the parts below are there
+	started  time.Time
 
 	transport *transport.Transport
 	coord     *coordinator.Coordinator
@@ -89,6 +89,10 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.events.init()
 	n.identity.Store(&transport.Identity{Member: id})
 	n.places.Store(&map[string]string{})
+	n.digestOf = cfg.digestOf
+	if n.digestOf == nil {
+		n.digestOf = new(ringDigests).of
+	}
 	if err := n.open(ctx); err != nil {
 		n.Close()
 		return nil, fmt.Errorf("start member %s: %w", id, err)
@@ -118,7 +122,7 @@ func (n *Node) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.inc, n.boot, n.run = start.Incarnation, start.Boot, rand.Uint64()
+	n.inc, n.starts = start.Incarnation, start.Starts
 	if err := n.listen(ctx); err != nil {
 		return err
 	}
@@ -139,6 +143,7 @@ func (n *Node) listen(ctx context.Context) error {
 	}
 	tc := transport.Config{Listener: l, Dial: n.cfg.Network.Dial, Advertise: n.addr, Handler: handler{n}, Logger: n.log,
 		Identity: func() transport.Identity { return *n.identity.Load() },
+		Diverged: func(string) { handler{n}.diverged() },
 		Resolve:  func(m string) (string, bool) { a, ok := (*n.places.Load())[m]; return a, ok }}
 	if n.cfg.TLS.CAFile != "" {
 		roots, cert, err := n.cfg.TLS.Load()
@@ -163,7 +168,7 @@ func (n *Node) openCoordinator() error {
 	var err error
 	n.coord, err = coordinator.Open(coordinator.Config{
 		Self:    membership.Member{ID: n.id, Address: n.addr, HTTP: n.cfg.HTTPAddr, Zone: n.cfg.Zone, Weight: n.cfg.Weight, NonVoter: n.cfg.NonVoter},
-		DataDir: dir, Streams: n.transport.RaftLayer(), Requests: requester{n.transport}, ClusterName: n.cfg.ClusterName,
+		DataDir: dir, Streams: n.transport.RaftLayer(), Requests: requester{n.transport}, ClusterName: n.cfg.ClusterName, Rings: n.digestOf,
 		BootstrapExpect: n.cfg.BootstrapExpect, RetryJoin: n.cfg.RetryJoin, RetryInterval: n.cfg.RetryInterval,
 		MaxVoters: n.cfg.Membership.MaxVoters, DownAfter: n.cfg.Membership.DownAfter, RemoveDownAfter: max(n.cfg.Membership.RemoveDownAfter, 0),
 		Ring: n.cfg.Ring, Replicas: n.cfg.Replicas, Limits: n.cfg.Transfer,
@@ -198,7 +203,7 @@ func (n *Node) openEngine(start store.Start) error {
 		}
 	}
 	ec := engine.Config{
-		Core: core.Config{Self: n.id, Incarnation: n.inc, Boot: n.boot, Run: n.run, Types: n.coreTypes(),
+		Core: core.Config{Self: n.id, Incarnation: n.inc, Boot: start.Boot, Start: n.startNumber(), Types: n.coreTypes(),
 			Limits: core.Limits{Held: n.cfg.Limits.Held, HeldBytes: n.cfg.Limits.HeldBytes, Mailbox: n.cfg.Limits.Mailbox, State: n.cfg.Limits.State}},
 		Saved: start.Saved, Runner: n.host, Send: n.send, Report: n.report, WantView: n.wantView, Logger: n.log,
 	}

@@ -18,7 +18,7 @@ func TestProgressErrors(t *testing.T) {
 	ctx := limit(t, 40*time.Second)
 	joiner := start(t, func() Config { c := testConfig(t, "m4"); c.RetryJoin = []string{nodes[0].Addr()}; return c }())
 	for i := range 200 {
-		if _, err := nodes[i%3].KV().Put(ctx, fmt.Sprint("k", i), make([]byte, 2000)); err != nil {
+		if _, err := nodes[i%3].KV().Put(ctx, fmt.Sprint("k", i), make([]byte, 20000)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -43,6 +43,9 @@ func TestProgressErrors(t *testing.T) {
 		case <-ctx.Done():
 			t.Fatal("m4 does not join")
 		}
+	}
+	if err := n.Coordinator().SetLimits(ctx, membership.Limits{Rate: 100 << 10}); err != nil { // it takes half a minute
+		t.Fatal(err)
 	}
 	ch, err := n.Coordinator().Submit(ctx, coordinator.ChangeRequest{Add: []string{"m4"}})
 	if err != nil {

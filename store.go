@@ -22,7 +22,7 @@ func (n *Node) openStore(ctx context.Context) (start store.Start, err error) {
 	case StorePostgres:
 		n.store, start, err = opened(postgres.Open(ctx, postgres.Config{DSN: n.cfg.StoreDSN, Owner: owner, Logger: n.log}))
 	default:
-		start = store.Start{Incarnation: store.NewIncarnation(), Boot: 1}
+		start = store.Start{Incarnation: store.NewIncarnation(), Boot: 1, Starts: []uint64{store.NewStart()}}
 	}
 	return start, err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -81,8 +82,10 @@ func TestAllStopAndStartAgain(t *testing.T) {
 			nodes, configs := durableCluster(t, place(t))
 			sums := write(t, nodes[1], 40)
 			incs := map[string]uint64{}
+			var starts []uint64
 			for _, n := range nodes {
 				incs[n.ID()] = n.Incarnation()
+				starts = append(starts, n.startNumber())
 			}
 			closeAll(t, nodes)
 			for i, c := range configs {
@@ -93,8 +96,8 @@ func TestAllStopAndStartAgain(t *testing.T) {
 				if n.Incarnation() != incs[n.ID()] {
 					t.Errorf("%s begins a new incarnation", n.ID())
 				}
-				if m, _ := n.Coordinator().Placement().Member(n.ID()); m.Boot != 2 {
-					t.Errorf("the log lists start %d of %s, which has started twice", m.Boot, n.ID())
+				if m, _ := n.Coordinator().Placement().Member(n.ID()); m.Start != n.startNumber() || slices.Contains(starts, m.Start) {
+					t.Errorf("the log lists start %x of %s, which is %x now", m.Start, n.ID(), n.startNumber())
 				}
 				check(t, n, sums)
 			}

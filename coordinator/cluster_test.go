@@ -195,7 +195,7 @@ func (m *member) live(ctx context.Context) {
 		p := m.Placement()
 		try, done := context.WithTimeout(ctx, 5*m.c.beat)
 		if self, ok := p.Member(m.id); p.ClusterID != "" && (!ok || self.Incarnation != m.incarnation()) {
-			m.Register(try, m.incarnation(), 1, 1)
+			m.Register(try, m.incarnation(), []uint64{1})
 		}
 		if what := m.waitedFor(p); what != 0 {
 			m.Report(try, []membership.Report{{Member: m.id, Incarnation: m.incarnation(), Step: p.Step, What: what}})

@@ -34,6 +34,8 @@ type Config struct {
 	Streams     StreamLayer
 	Requests    Requester
 	ClusterName string // joining another one is refused
+	// Rings is the digest of a placement's rings, as this member makes them; nil: 0.
+	Rings func(*membership.Placement) uint64
 
 	BootstrapExpect int      // form the cluster when so many members see each other; odd; 0: no
 	RetryJoin       []string // addresses to find a cluster at

@@ -23,7 +23,7 @@ type digestRequest struct {
 	Member    string `json:"member"`
 	ClusterID string `json:"cluster_id"`
 	Revision  uint64 `json:"revision"`
-	Digest    uint64 `json:"digest"` // the asking member's
+	Digest    uint64 `json:"digest"` // the asking member's, of the placement and its rings
 	Counting  bool   `json:"counting,omitempty"`
 }
 
@@ -41,6 +41,9 @@ func (c *Coordinator) digestHere(revision uint64) digestAnswer {
 	out := digestAnswer{Member: c.cfg.Self.ID}
 	if p := c.fsm.at(revision); p != nil {
 		out.Known, out.Version, out.Revision, out.Digest = true, p.Version, p.Revision, membership.Digest(p)
+		if c.cfg.Rings != nil {
+			out.Digest = out.Digest*31 + c.cfg.Rings(p)
+		}
 	}
 	return out
 }
@@ -52,13 +55,20 @@ func (c *Coordinator) answerDigest(q digestRequest) digestAnswer {
 	}
 	a := c.digestHere(q.Revision)
 	if a.Known && a.Revision == q.Revision && a.Digest != q.Digest && !q.Counting { // whoever counts knows already
-		select {
-		case c.suspect <- q.Revision:
-		default: // one is being looked into
-		}
+		c.lookInto(q.Revision)
 	}
 	return a
 }
+
+func (c *Coordinator) lookInto(revision uint64) {
+	select {
+	case c.suspect <- revision:
+	default: // one is being looked into
+	}
+}
+
+// Suspect says that another member was seen to have another ring: if this one is the odd one it stops soon.
+func (c *Coordinator) Suspect() { c.lookInto(c.Placement().Revision) }
 
 // compare is a loop: it compares with the leader from time to time, and counts when somebody has found a difference.
 func (c *Coordinator) compare() {
@@ -135,9 +145,9 @@ func (c *Coordinator) countDigests(revision uint64) error {
 	}
 	_, leader := c.raft.LeaderWithID()
 	v := judge(mine.Member, string(leader), len(servers), have)
-	text := fmt.Sprintf("member %s has digest %016x of placement version %d, revision %d; %s", mine.Member, mine.Digest, mine.Version, revision, v.text)
+	text := fmt.Sprintf("member %s has digest %016x of placement version %d and its rings, revision %d; %s", mine.Member, mine.Digest, mine.Version, revision, v.text)
 	if !v.odd {
-		c.log.Error("members have different placements", "member", mine.Member, "version", mine.Version, "error", text)
+		c.log.Error("members have different placements or rings", "member", mine.Member, "version", mine.Version, "error", text)
 		return nil
 	}
 	return fmt.Errorf("%s: %w; this member stops. Restart it once; if it stops again, remove it from the ring with a change, keep its data directory for a report, and let it join under another id with an empty one", text, ErrDiverged)

@@ -94,7 +94,7 @@ func TestJoinOfAnotherCluster(t *testing.T) {
 	x := c.start("x", func(cfg *Config) { cfg.ClusterName, cfg.RetryJoin = "other", addrs("a") })
 	ctx, done := context.WithTimeout(c.ctx, 5*c.beat)
 	defer done()
-	if err := x.Register(ctx, 1, 1, 1); !errors.Is(err, ErrNoLeader) {
+	if err := x.Register(ctx, 1, []uint64{1}); !errors.Is(err, ErrNoLeader) {
 		t.Errorf("registering with another cluster: %v", err)
 	}
 	if err := x.Join(c.ctx, addrs("x", "a")); !errors.Is(err, ErrWrongCluster) {

@@ -444,7 +444,7 @@ func TestDepartOfOldIncarnation(t *testing.T) {
 	d := c.members["d"]
 	c.submit(d, ChangeRequest{Remove: []string{"d"}})
 	c.placed("a", "b", "c")
-	if err := d.Register(c.ctx, 2, 1, 1); err != nil {
+	if err := d.Register(c.ctx, 2, []uint64{1}); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Depart(c.ctx, 1); !errors.Is(err, ErrRemoved) {

@@ -224,11 +224,11 @@ func (c *Coordinator) Report(ctx context.Context, rs []membership.Report) error 
 	return c.order(ctx, "report", membership.Command{Report: rs})
 }
 
-// Register tells the log this member's incarnation and which of its starts this is: its number, and one that no other has. It
-// returns when the log has it.
-func (c *Coordinator) Register(ctx context.Context, incarnation, boot, run uint64) error {
-	m := c.cfg.Self
-	m.Incarnation, m.Boot, m.Run = incarnation, boot, run
+// Register tells the log this member's incarnation, and the numbers that its starts have drawn as far as its store knows them,
+// this one's last. It returns when the log has it.
+func (c *Coordinator) Register(ctx context.Context, incarnation uint64, starts []uint64) error {
+	m, n := c.cfg.Self, len(starts)-1
+	m.Incarnation, m.Start = incarnation, starts[n]
 	listed, _ := c.Placement().Member(m.ID)
-	return c.order(ctx, "register member "+m.ID, membership.Command{Register: &membership.Register{Member: m, Seen: listed.Incarnation}})
+	return c.order(ctx, "register member "+m.ID, membership.Command{Register: &membership.Register{Member: m, Seen: listed.Incarnation, Starts: starts[:n]}})
 }

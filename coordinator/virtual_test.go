@@ -202,7 +202,7 @@ func TestVirtualComesBack(t *testing.T) {
 				c.pass(time.Duration(r.Int64N(int64(30 * time.Second))))
 			}
 			back := begin(m.id)
-			if err := back.Register(c.ctx, back.inc, 1, 1); err != nil { // as every member does when it starts
+			if err := back.Register(c.ctx, back.inc, []uint64{1}); err != nil { // as every member does when it starts
 				c.t.Fatal(err)
 			}
 			c.pass(defaultDownAfter + 2*defaultHeartbeat)

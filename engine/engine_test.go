@@ -24,7 +24,7 @@ func view(ids ...string) *core.View {
 	v := &core.View{Revision: 1, Version: 1, Ring: ring.Params{Hash: ring.HashV1, VNodes: 16}, Replicas: map[string]int{"": 3}}
 	for _, id := range ids {
 		v.Base = append(v.Base, ring.Member{ID: id, Weight: 1})
-		v.Members = append(v.Members, core.MemberInfo{ID: id, Incarnation: 7, Boot: 1})
+		v.Members = append(v.Members, core.MemberInfo{ID: id, Incarnation: 7})
 	}
 	v.Next, v.Target = v.Base, v.Base
 	return v

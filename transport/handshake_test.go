@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -82,8 +83,10 @@ func TestRefusals(t *testing.T) {
 		want     error
 	}{
 		{"another cluster", func(i *Identity) { i.ClusterID = "c2" }, nil, nil, ClassControl, ErrWrongCluster},
-		{"another ring", func(i *Identity) { i.RingDigest++ }, nil, nil, ClassControl, ErrRingDiverged},
-		{"another ring at another version", func(i *Identity) { i.RingDigest++; i.Version++ }, nil, nil, ClassControl, nil},
+		{"another ring", func(i *Identity) { i.RingDigest++ }, nil, nil, ClassMessages, ErrRingDiverged},
+		{"another ring, bulk", func(i *Identity) { i.RingDigest++ }, nil, nil, ClassBulk, ErrRingDiverged},
+		{"another ring, control", func(i *Identity) { i.RingDigest++ }, nil, nil, ClassControl, nil}, // to find out who is the odd one
+		{"another ring at another version", func(i *Identity) { i.RingDigest++; i.Version++ }, nil, nil, ClassMessages, nil},
 		{"banned incarnation", func(i *Identity) { i.Incarnation = 6 }, nil, removed(6), ClassControl, ErrRemoved},
 		{"next incarnation", func(i *Identity) { i.Incarnation = 8 }, nil, removed(6), ClassControl, nil},
 		{"no cluster, control", func(i *Identity) { i.ClusterID = "" }, nil, nil, ClassControl, nil},
@@ -100,11 +103,18 @@ func TestRefusals(t *testing.T) {
 				}
 				return f
 			}
-			a := n.start("a", &recorder{}, identity(pick(c.dialer)))
-			b := n.start("b", &recorder{admit: c.admit}, identity(pick(c.listener)))
+			var told [2]atomic.Bool
+			tell := func(i int) func(*member, *Config) {
+				return func(_ *member, c *Config) { c.Diverged = func(string) { told[i].Store(true) } }
+			}
+			a := n.start("a", &recorder{}, identity(pick(c.dialer)), tell(0))
+			b := n.start("b", &recorder{admit: c.admit}, identity(pick(c.listener)), tell(1))
 			conn, raw, _, err := a.dial(ctx5(t), b.addr, c.class, "b")
 			if err == nil {
 				a.untrack(raw)
+			}
+			if other := strings.HasPrefix(c.name, "another ring") && c.name != "another ring at another version"; told[0].Load() != other || told[1].Load() != other {
+				t.Errorf("told of another ring: dialer %t, listener %t; want %t", told[0].Load(), told[1].Load(), other)
 			}
 			if c.want == nil {
 				if err != nil || conn == nil {

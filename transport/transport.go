@@ -57,7 +57,10 @@ type Config struct {
 	Handler   Handler
 	Dial      func(ctx context.Context, addr string) (net.Conn, error) // nil: TCP
 	TLS       *TLS                                                     // nil: as the bytes are
-	Logger    hclog.Logger
+	// Diverged is told that a peer has another ring at the same placement version, "" if it alone has seen that; may be nil. Its
+	// connections but those of Raft and control are refused: by these the members find out which of them is the odd one.
+	Diverged func(member string)
+	Logger   hclog.Logger
 
 	// MaxInbound and MaxInboundFrom bound the connections that others open here: in total, and from one remote address.
 	MaxInbound, MaxInboundFrom int // 0: 4096 and 512
@@ -304,9 +307,6 @@ func (t *Transport) welcome(c net.Conn) (net.Conn, hello, error) {
 	}
 	if err != nil {
 		conn.Write(appendRefused(nil, err))
-		if errors.Is(err, ErrRingDiverged) {
-			t.log.Error("peer has another ring", "peer", h.id.Member, "version", h.id.Version, "error", err)
-		}
 		return nil, h, err
 	}
 	_, err = conn.Write(hello{protocol, protocol, h.class, self}.append(nil))
@@ -329,9 +329,20 @@ func (t *Transport) examine(conn net.Conn, self Identity, h hello, answers bool)
 	case !early && (self.ClusterID == "" || peer.ClusterID == ""):
 		return fmt.Errorf("peer %s, member %s: %w", peer.Member, self.Member, ErrNoCluster)
 	case self.Version == peer.Version && self.Version != 0 && self.RingDigest != peer.RingDigest:
-		return fmt.Errorf("peer %s has ring %x at placement version %d, member %s has %x: %w", peer.Member, peer.RingDigest, peer.Version, self.Member, self.RingDigest, ErrRingDiverged)
+		err := fmt.Errorf("peer %s has ring %x at placement version %d, member %s has %x: %w", peer.Member, peer.RingDigest, peer.Version, self.Member, self.RingDigest, ErrRingDiverged)
+		t.diverged(peer.Member, err)
+		if !early {
+			return err
+		}
 	}
 	return t.cfg.Handler.Admit(peer, class)
+}
+
+func (t *Transport) diverged(peer string, err error) {
+	t.log.Error("peer has another ring", "peer", peer, "error", err)
+	if t.cfg.Diverged != nil {
+		t.cfg.Diverged(peer)
+	}
 }
 
 // dial opens a connection and shakes hands. member is who must answer, "" for anybody. ctx comes from the Transport's own:
@@ -373,6 +384,9 @@ func (t *Transport) greet(ctx context.Context, raw net.Conn, class Class, member
 		return nil, hello{}, err
 	}
 	h, err := readAnswer(conn)
+	if errors.Is(err, ErrRingDiverged) {
+		t.diverged(member, err)
+	}
 	if err != nil {
 		return nil, h, err
 	}
@@ -386,9 +400,6 @@ func (t *Transport) greet(ctx context.Context, raw net.Conn, class Class, member
 		return nil, h, fmt.Errorf("wanted member %s, %s answered: %w", member, h.id.Member, ErrWrongMember)
 	}
 	if err := t.examine(conn, self, h, true); err != nil {
-		if errors.Is(err, ErrRingDiverged) {
-			t.log.Error("peer has another ring", "peer", h.id.Member, "version", h.id.Version, "error", err)
-		}
 		return nil, h, err
 	}
 	raw.SetDeadline(time.Time{})

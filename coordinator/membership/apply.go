@@ -19,7 +19,7 @@ func Apply(p Placement, c Command) (Placement, Result) {
 	n.Revision = p.Revision + 1
 	r.Version = n.Version
 	for i, m := range n.Members {
-		if o, ok := p.Member(m.ID); !ok || o.Incarnation != m.Incarnation || o.Boot != m.Boot || o.Run != m.Run || o.Down != m.Down || o.Refilling != m.Refilling {
+		if o, ok := p.Member(m.ID); !ok || o.Incarnation != m.Incarnation || o.Start != m.Start || o.Down != m.Down || o.Refilling != m.Refilling {
 			n.edit(i).Marked = n.Revision
 		}
 	}
@@ -34,7 +34,7 @@ func dispatch(p *Placement, c Command) Result {
 	case c.Init != nil:
 		return p.init(*c.Init)
 	case c.Register != nil:
-		return p.register(c.Register.Member, c.Register.Seen)
+		return p.register(c.Register.Member, c.Register.Seen, c.Register.Starts)
 	case c.Change != nil:
 		return p.change(*c.Change, c.At)
 	case len(c.Report) > 0:
@@ -125,7 +125,7 @@ func (p *Placement) ban(id string, inc uint64) {
 	}
 }
 
-func (p *Placement) register(m Member, seen uint64) Result {
+func (p *Placement) register(m Member, seen uint64, starts []uint64) Result {
 	switch {
 	case m.ID == "" || m.Incarnation == 0 || m.Address == "":
 		return invalid("member %q registers without an id, an incarnation or an address", m.ID)
@@ -147,16 +147,16 @@ func (p *Placement) register(m Member, seen uint64) Result {
 		p.Members = slices.Insert(slices.Clone(p.Members), i, m)
 		return Result{}
 	}
-	return p.reregister(i, m, seen)
+	return p.reregister(i, m, seen, starts)
 }
 
-func (p *Placement) reregister(i int, m Member, seen uint64) Result {
+func (p *Placement) reregister(i int, m Member, seen uint64, starts []uint64) Result {
 	old := p.Members[i]
 	if old.Incarnation != m.Incarnation && old.Incarnation != seen {
 		return Result{Code: ErrStale, Text: fmt.Sprintf("member %s registers incarnation %x after %x, but %x is listed; look again", m.ID, m.Incarnation, seen, old.Incarnation)}
 	}
-	if old.Incarnation == m.Incarnation && (m.Boot < old.Boot || m.Boot == old.Boot && m.Run != old.Run) {
-		return Result{Code: ErrSuperseded, Text: fmt.Sprintf("start %d (%x) of incarnation %x of member %s registers after start %d (%x)", m.Boot, m.Run, m.Incarnation, m.ID, old.Boot, old.Run)}
+	if old.Incarnation == m.Incarnation && old.Start != 0 && old.Start != m.Start && !slices.Contains(starts, old.Start) {
+		return Result{Code: ErrSuperseded, Text: fmt.Sprintf("start %x of incarnation %x of member %s registers, and its store does not know of start %x", m.Start, m.Incarnation, m.ID, old.Start)}
 	}
 	if p.Places(m.ID) && (old.Zone != m.Zone || old.Weight != m.Weight) {
 		return invalid("member %s is on the ring with zone %q and weight %d; remove it before it comes back with %q and %d", m.ID, old.Zone, old.Weight, m.Zone, m.Weight)

@@ -52,7 +52,7 @@ func format(c Command) uint8 {
 	if c.Forget != nil && c.Forget.Incarnation != 0 {
 		return forgetFormat
 	}
-	if c.Register != nil && (c.Register.Member.Boot != 0 || c.Register.Member.Run != 0) {
+	if c.Register != nil && c.Register.Member.Start != 0 {
 		return startFormat
 	}
 	return commandFormat

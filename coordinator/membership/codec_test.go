@@ -25,11 +25,11 @@ func samples() map[string]membership.Command {
 	ref := &membership.ChangeRef{ID: "c-7"}
 	m := membership.Member{ID: "a", Incarnation: 1<<63 + 5, Address: "a:8621", HTTP: "a:8620", Zone: "z", Weight: 2, NonVoter: true}
 	started := m
-	started.Boot, started.Run = 3, 1<<63+9
+	started.Start = 1<<63 + 9
 	return map[string]membership.Command{
 		"init":         {At: 1, Init: &membership.Init{ClusterID: "c1", Ring: ring.Params{Hash: 1, VNodes: 8}, Replicas: 3, Limits: membership.Limits{Rate: 9, MaxConcurrent: 4}}},
 		"register":     {At: 2, Register: &membership.Register{Member: m}},
-		"start":        {At: 2, Register: &membership.Register{Member: started}},
+		"start":        {At: 2, Register: &membership.Register{Member: started, Starts: []uint64{1 << 62, 8}}},
 		"change":       {At: 3, Change: &membership.ChangeCommand{Add: []string{"d"}, Remove: []string{"a"}, ExpectVersion: 4, Key: "k", Retarget: true, By: "ops", Why: "ünïcode \" and \\"}},
 		"report":       {At: 4, Report: []membership.Report{{Member: "a", Incarnation: 5, Step: 6, What: membership.Copied}, {Member: "b", Incarnation: 7, Step: 6, What: membership.Refilled}}},
 		"advance":      {At: 5, Advance: &membership.Advance{Version: 9, Stage: membership.StageSwitch}},
@@ -52,7 +52,7 @@ func samplePlacement() *membership.Placement {
 	ch := membership.Change{ID: "c-7", Key: "k", Add: []string{"b"}, Remove: []string{"c"}, By: "ops", Why: "more room", Outcome: membership.Aborted, Paused: true, Started: 3, Ended: 4,
 		Steps: 2, StepDone: 1, StartedAt: 1700000000000, EndedAt: 1700000001000}
 	return &membership.Placement{ClusterID: "c1", Revision: 12, Version: 5, Previous: set[:1], Target: set, Base: set[:1], Next: set, Stage: membership.StageSwitch, Step: 5, Began: 4,
-		Members: []membership.Member{{ID: "a", Incarnation: 1<<63 + 5, Boot: 3, Run: 1<<63 + 9, Address: "a:8621", HTTP: "a:8620", Zone: "z", Weight: 2, State: membership.Active, Down: true, Refilling: true, GivenUp: true, Marked: 6, Removed: true, NonVoter: true}},
+		Members: []membership.Member{{ID: "a", Incarnation: 1<<63 + 5, Start: 1<<63 + 9, Address: "a:8621", HTTP: "a:8620", Zone: "z", Weight: 2, State: membership.Active, Down: true, Refilling: true, GivenUp: true, Marked: 6, Removed: true, NonVoter: true}},
 		Banned:  []membership.Ban{{Member: "a", Incarnation: 4}}, Ring: ring.Params{Hash: 1, VNodes: 8}, Replicas: map[string]int{"": 3, "kv": 2, "b": 1, "a": 1},
 		Running: &ch, History: []membership.Change{ch}, Reports: []membership.Report{{Member: "b", Incarnation: 6, Step: 5, What: membership.Filled}},
 		Limits: membership.Limits{Rate: 1 << 40, MaxConcurrent: 4}, Lost: []membership.Loss{{Version: 2, Bans: []membership.Ban{{Member: "c", Incarnation: 9}}, By: "ops", Why: "fire"}},
@@ -120,7 +120,7 @@ func TestDecodeErrors(t *testing.T) {
 		"no format":      {append([]byte{0}, good[1:]...), membership.ErrVersion},
 		"a later one":    {append([]byte{good[0] + 1}, good[1:]...), membership.ErrCorrupt},
 		"named in 1":     {[]byte("\x01" + `{"Forget":{"Member":"a","Incarnation":5}}`), membership.ErrCorrupt},
-		"start in 1":     {[]byte("\x01" + `{"Register":{"Member":{"id":"a","incarnation":5,"boot":2,"address":"a:1","http":"","weight":1,"state":"standby"}}}`), membership.ErrCorrupt},
+		"start in 1":     {[]byte("\x01" + `{"Register":{"Member":{"id":"a","incarnation":5,"start":2,"address":"a:1","http":"","weight":1,"state":"standby"}}}`), membership.ErrCorrupt},
 		"too long":       {huge, membership.ErrCorrupt},
 		"trailing bytes": {append(bytes.Clone(good), '{', '}'), membership.ErrCorrupt},
 		"unknown field":  {append([]byte{good[0]}, `{"Format":1,"Explode":{}}`...), membership.ErrCorrupt},

@@ -35,10 +35,13 @@ type Init struct {
 // refilling; of a member that is only in Next it starts that member's filling anew; a banned incarnation is refused. A new
 // start of the same one marks the member: it may have lost what it had not made durable, and others lack what it wrote last.
 type Register struct {
-	Member Member // ID, Incarnation, Boot, Run, Address, HTTP, Zone, Weight, NonVoter are read
+	Member Member // ID, Incarnation, Start, Address, HTTP, Zone, Weight, NonVoter are read
 	// Seen is the incarnation of the member that the process saw in the log, 0 for none. If the log lists neither it nor
 	// the new one, the process is an older one whose command came late: it must not take the place of the one that runs.
 	Seen uint64
+	// Starts are numbers that earlier starts of the incarnation have drawn, as far as the process knows. If the log lists one that
+	// is not of them, the process was given a state of its store from before that, or its command came late.
+	Starts []uint64 `json:",omitempty"`
 }
 
 // ChangeCommand submits a change. With Retarget it may take the place of the running one.
@@ -110,7 +113,7 @@ const (
 	ErrNotReady  // reports are missing; Text names who
 	ErrKeyReused // the idempotency key came with another body before
 	ErrPinned    // a member that would go holds pinned keys
-	// ErrSuperseded: a later start of the incarnation is listed, or another one of the same number.
+	// ErrSuperseded: a start of the incarnation is listed that the one that registers does not know of.
 	ErrSuperseded
 )
 

@@ -30,8 +30,7 @@ const (
 type Member struct {
 	ID          string `json:"id"`
 	Incarnation uint64 `json:"incarnation"`        // 0: not registered yet, or given up while it was down
-	Boot        uint64 `json:"boot,omitempty"`     // counts the starts of the incarnation; 0 if the log was not told
-	Run         uint64 `json:"run,omitempty"`      // drawn by each start: two that were given one state of a store have the same Boot
+	Start       uint64 `json:"start,omitempty"`    // the number that this start of the incarnation has drawn; 0 if the log was not told
 	GivenUp     bool   `json:"given_up,omitempty"` // by a person: what it had is lost, and it has not filled again
 	Address     string `json:"address"`            // host:port of the cluster transport
 	HTTP        string `json:"http"`               // host:port of the HTTP API, "" if none
@@ -41,7 +40,7 @@ type Member struct {
 	Down        bool   `json:"down,omitempty"`
 	// Refilling members lost their copies: they count for nothing for a key until it is filled.
 	Refilling bool `json:"refilling,omitempty"`
-	// Marked is the revision at which Incarnation, Boot, Run, Down or Refilling changed last: who skips revisions sees by it that
+	// Marked is the revision at which Incarnation, Start, Down or Refilling changed last: who skips revisions sees by it that
 	// they did.
 	Marked uint64 `json:"marked,omitempty"`
 	// Removed members were taken off the ring by a change and have not come back since, with another incarnation or by

@@ -120,7 +120,7 @@ func (l *log) setting() membership.Command {
 
 func (l *log) register() membership.Command {
 	id := l.member()
-	m := membership.Member{ID: id, Incarnation: rapid.Uint64Range(1, 4).Draw(l.t, "incarnation"), Boot: rapid.Uint64Range(0, 3).Draw(l.t, "boot"), Address: id + ":1", Weight: rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(l.t, "weight"),
+	m := membership.Member{ID: id, Incarnation: rapid.Uint64Range(1, 4).Draw(l.t, "incarnation"), Start: rapid.Uint64Range(0, 3).Draw(l.t, "start"), Address: id + ":1", Weight: rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(l.t, "weight"),
 		Zone: rapid.SampledFrom([]string{"", "", "z"}).Draw(l.t, "zone")}
 	old, ok := l.p.Member(id)
 	if ok && rapid.Bool().Draw(l.t, "same place") {
@@ -130,7 +130,7 @@ func (l *log) register() membership.Command {
 	if rapid.IntRange(0, 7).Draw(l.t, "late") == 0 {
 		seen = rapid.Uint64Range(0, 4).Draw(l.t, "seen")
 	}
-	return membership.Command{Register: &membership.Register{Member: m, Seen: seen}}
+	return membership.Command{Register: &membership.Register{Member: m, Seen: seen, Starts: rapid.SliceOfN(rapid.Uint64Range(0, 3), 0, 3).Draw(l.t, "starts")}}
 }
 
 func (l *log) change() *membership.ChangeCommand {

@@ -3,6 +3,7 @@ package membership_test
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -123,9 +124,9 @@ func (s *story) command() (c membership.Command, known bool) {
 		id := s.text("m")
 		m := membership.Member{ID: id, Incarnation: s.number("inc", 1), Address: id + ":8621", Zone: s.text("zone"), Weight: int(s.number("weight", 1))}
 		s.d.MaybeScanArgs(s.t, "addr", &m.Address)
-		m.Boot, m.Run = s.number("boot", 0), s.number("run", 0)
+		m.Start = s.number("start", 0)
 		listed, _ := s.p.Member(id)
-		c.Register = &membership.Register{Member: m, Seen: s.number("seen", listed.Incarnation)}
+		c.Register = &membership.Register{Member: m, Seen: s.number("seen", listed.Incarnation), Starts: s.numbers("starts")}
 	case "change":
 		c.Change = &membership.ChangeCommand{Add: s.list("add"), Remove: s.list("remove"), ExpectVersion: s.number("expect", 0), Key: s.text("key"),
 			Retarget: s.d.HasArg("retarget"), DropPinned: s.d.HasArg("drop-pinned"), By: s.text("by")}
@@ -170,13 +171,24 @@ func (s *story) signed(key string) (v int64) {
 	return v
 }
 
+func (s *story) numbers(arg string) (out []uint64) {
+	for _, x := range s.list(arg) {
+		n, err := strconv.ParseUint(x, 10, 64)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
 func (s *story) show() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, revision %d\n", &s.p, s.p.Revision)
 	for _, m := range s.p.Members {
 		fmt.Fprintf(&b, "%s incarnation %x at %s is %s", m.ID, m.Incarnation, m.Address, m.State)
-		if m.Boot > 0 {
-			fmt.Fprintf(&b, ", start %d, marked at revision %d", m.Boot, m.Marked)
+		if m.Start > 0 {
+			fmt.Fprintf(&b, ", start %x, marked at revision %d", m.Start, m.Marked)
 		}
 		for _, x := range []struct {
 			on   bool

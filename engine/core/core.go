@@ -13,8 +13,8 @@ type Config struct {
 	Incarnation uint64
 	// Boot grows with each start of one incarnation and is durable before the Core is made: epochs of two runs never meet.
 	Boot uint64
-	// Run is drawn by each start: those that were given one state of a store have the same Boot.
-	Run uint64
+	// Start is a number that no other start has drawn, also none that was given the same state of a store.
+	Start uint64
 	// Durable says that there is a store, so that the copies of this incarnation survive a restart. Without one there are no
 	// Persist effects.
 	Durable bool
@@ -181,7 +181,7 @@ func (c *Core) keepPersists() {
 }
 
 // runOf numbers a run of a member.
-func runOf(c Config) uint64 { return mix(mix(c.Incarnation)^c.Boot*0x9e3779b97f4a7c15^mix(c.Run)) | 1 }
+func runOf(c Config) uint64 { return mix(mix(c.Incarnation)^mix(c.Start)) | 1 }
 
 // firstOp gives where a run begins to number what it asks of others: runs of one member do not take each other's answers
 // for their own. The numbers of a run are 2^opShift and more apart from those of others but for one in 2^24.
@@ -256,7 +256,7 @@ func (c *Core) registered() bool {
 		return false
 	}
 	m := &c.view.self
-	return m.ID != "" && m.Incarnation == c.cfg.Incarnation && m.Boot == c.cfg.Boot && m.Run == c.cfg.Run
+	return m.ID != "" && m.Incarnation == c.cfg.Incarnation && m.Start == c.cfg.Start
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -43,7 +43,7 @@ func (s *scene) view(revision, version, began uint64, stage Stage, base, next st
 	}
 	v.Base, v.Next, v.Target = of(base), of(next), of(next)
 	for i, id := range s.ids {
-		m := MemberInfo{ID: id, Incarnation: uint64(i + 1), Boot: 2, Down: id == down}
+		m := MemberInfo{ID: id, Incarnation: uint64(i + 1), Down: id == down}
 		if m.Down {
 			m.Marked = 1
 		}

@@ -100,13 +100,12 @@ func (s Stage) String() string { return [...]string{"stable", "copy", "switch"}[
 type MemberInfo struct {
 	ID          string
 	Incarnation uint64
-	Boot        uint64 // counts the starts of the incarnation, 0 if the log was not told
-	Run         uint64 // drawn by each start
+	Start       uint64 // the number that this start of the incarnation has drawn, 0 if the log was not told
 	Address     string
 	Down        bool
 	Refilling   bool
 	GivenUp     bool   // a person has declared that what it had is lost, and it has not filled again
-	Marked      uint64 // revision at which Incarnation, Boot, Run, Down or Refilling changed last
+	Marked      uint64 // revision at which Incarnation, Start, Down or Refilling changed last
 }
 
 // View is the engine's part of a placement. A View is immutable once it was handed to a Core.

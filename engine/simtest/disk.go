@@ -13,7 +13,10 @@ import (
 type disk struct {
 	view    *core.View
 	records map[core.Key]core.Record
+	starts  []uint64
 }
+
+func (d *disk) clone() disk { return disk{d.view, maps.Clone(d.records), d.starts} }
 
 func newDisk() disk { return disk{records: map[core.Key]core.Record{}} }
 
@@ -98,7 +101,7 @@ func (h *host) backUp() {
 	if !h.s.o.Cluster.Durable || h.s.o.Disk.Older == 0 || h.inc == 0 {
 		return
 	}
-	h.older = append(h.older, backup{disk{h.disk.view, maps.Clone(h.disk.records)}, h.inc, h.boot})
+	h.older = append(h.older, backup{h.disk.clone(), h.inc, h.boot})
 	h.older = h.older[max(0, len(h.older)-mostBackups):]
 }
 
@@ -106,7 +109,7 @@ func (h *host) backUp() {
 // this one; until then the member may not count for anything.
 func (h *host) putBack() {
 	b := h.older[h.s.rand.IntN(len(h.older))]
-	h.disk, h.inc, h.boot, h.stale = disk{b.disk.view, maps.Clone(b.disk.records)}, b.inc, b.boot, true
+	h.disk, h.inc, h.boot, h.stale = b.disk.clone(), b.inc, b.boot, true
 	h.must = h.s.checks.answeredStamps()
 	h.s.fault("put-back")
 	h.s.trace.add(h.s.now, "%s has its disk of start %d of incarnation %x again", h.id, h.boot, h.inc)

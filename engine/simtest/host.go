@@ -6,6 +6,7 @@ import (
 
 	"chainmail/coordinator/membership"
 	"chainmail/engine/core"
+	"chainmail/engine/store"
 )
 
 // host is one member: its process, its disk and what the log has told it.
@@ -84,8 +85,9 @@ func (h *host) start() {
 			h.s.reach("floor-restored")
 		}
 	}
+	h.disk.starts = store.NextStarts(h.disk.starts, h.process(), h.id, h.inc, h.disk.view)
 	o := h.s.o.Cluster
-	h.core = core.New(core.Config{Self: h.id, Incarnation: h.inc, Boot: h.boot, Run: h.process(), Durable: true, Types: types, Limits: o.Limits, Sizes: o.Sizes, PurgeAfter: o.PurgeAfter, SweepEvery: o.SweepEvery}, h.s.now, saved)
+	h.core = core.New(core.Config{Self: h.id, Incarnation: h.inc, Boot: h.boot, Start: h.process(), Durable: true, Types: types, Limits: o.Limits, Sizes: o.Sizes, PurgeAfter: o.PurgeAfter, SweepEvery: o.SweepEvery}, h.s.now, saved)
 	h.seen, h.awake, h.stalled = 0, 0, 0
 	h.calls = 0
 	h.queue, h.out, h.syncing, h.unsynced = nil, nil, false, nil
@@ -110,10 +112,10 @@ func (h *host) start() {
 func (h *host) process() uint64 { return uint64(h.run) + 1 }
 
 // registration is what the member tells the log of this process.
-func (h *host) registration() membership.Member {
-	m := h.member
-	m.Incarnation, m.Boot, m.Run = h.inc, h.boot, h.process()
-	return m
+func (h *host) registration(seen uint64) *membership.Register {
+	m, n := h.member, len(h.disk.starts)-1
+	m.Incarnation, m.Start = h.inc, h.disk.starts[n]
+	return &membership.Register{Member: m, Seen: seen, Starts: h.disk.starts[:n]}
 }
 
 // registerAgain is how often a process looks whether the log still lists it.
@@ -132,13 +134,12 @@ func (h *host) register() {
 			h.s.after(registerAgain, again)
 			return
 		}
-		m := h.registration()
 		var seen uint64 // as this member's core knows the log, which may be behind
 		if v := h.core.View(); v != nil {
 			listed, _ := v.Member(h.id)
 			seen = listed.Incarnation
 		}
-		h.s.log.propose(membership.Command{Register: &membership.Register{Member: m, Seen: seen}}, func(r membership.Result) {
+		h.s.log.propose(membership.Command{Register: h.registration(seen)}, func(r membership.Result) {
 			if (r.Code == membership.ErrBanned || r.Code == membership.ErrSuperseded) && h.run == run {
 				h.crash(true)
 				h.start()

@@ -172,7 +172,7 @@ func (l *oracle) form() {
 	}
 	var add []string
 	for i, h := range l.s.hosts {
-		l.apply(membership.Command{Register: &membership.Register{Member: h.registration()}})
+		l.apply(membership.Command{Register: h.registration(0)})
 		if i < o.Start {
 			add = append(add, h.id)
 		}
@@ -189,7 +189,7 @@ func (l *oracle) lists(h *host) bool {
 // knows says whether the log lists a member's process.
 func (l *oracle) knows(h *host) bool {
 	m, ok := l.p.Member(h.id)
-	return ok && m.Incarnation == h.inc && m.Boot == h.boot && m.Run == h.process()
+	return ok && m.Incarnation == h.inc && m.Start == h.process()
 }
 
 // tell gives a member a placement, if it lives and has seen no newer one.

@@ -161,7 +161,7 @@ func newWorld(p *plot, key core.Key) *world {
 	w.apply(membership.Command{Init: &membership.Init{ClusterID: "search", Ring: searchRing, Replicas: p.replicas}})
 	for i, id := range slices.Concat(p.start, p.add) {
 		w.players = append(w.players, &player{id: id, inc: uint64(i + 1), given: uint64(i + 1)})
-		w.apply(membership.Command{Register: &membership.Register{Member: membership.Member{ID: id, Address: id, Weight: 1, Incarnation: uint64(i + 1), Boot: 1}}})
+		w.apply(membership.Command{Register: &membership.Register{Member: membership.Member{ID: id, Address: id, Weight: 1, Incarnation: uint64(i + 1)}}})
 	}
 	w.apply(membership.Command{Change: &membership.ChangeCommand{Add: p.start}})
 	w.queue = nil
@@ -336,7 +336,7 @@ func (w *world) wipe(x *player) {
 		}
 	}
 	w.note("%s loses its memory", x.id)
-	w.apply(membership.Command{Register: &membership.Register{Member: membership.Member{ID: x.id, Address: x.id, Weight: 1, Incarnation: x.inc, Boot: 1}, Seen: seen}})
+	w.apply(membership.Command{Register: &membership.Register{Member: membership.Member{ID: x.id, Address: x.id, Weight: 1, Incarnation: x.inc}, Seen: seen}})
 }
 
 // state stands for the world. What callers have seen follows from what members were given.

@@ -35,6 +35,7 @@ var (
 	kCluster     = []byte("cluster")
 	kIncarnation = []byte("incarnation")
 	kBoot        = []byte("boot")
+	kStarts      = []byte("starts")
 	kView        = []byte("view")
 	kTally       = []byte("tally")
 )
@@ -109,7 +110,11 @@ func (b *Bolt) open() (start Start, err error) {
 			return err
 		}
 		start.Boot++
+		start.Starts = NextStarts(start.Starts, NewStart(), b.owner.Member, start.Incarnation, start.Saved.View)
 		return b.update(func(w *writer) error {
+			if err := w.put(kindMeta, kStarts, AppendStarts(nil, start.Starts)); err != nil {
+				return err
+			}
 			return w.put(kindMeta, kBoot, binary.BigEndian.AppendUint64(nil, start.Boot))
 		})
 	})
@@ -206,6 +211,10 @@ func (b *Bolt) load(tx *bbolt.Tx) (Start, error) {
 		return start, fmt.Errorf("incarnation %x, boot %x: %w", inc, boot, ErrDamaged)
 	}
 	start.Incarnation, start.Boot = binary.BigEndian.Uint64(inc), binary.BigEndian.Uint64(boot)
+	var err error
+	if start.Starts, err = ParseStarts(m.Get(kStarts)); err != nil {
+		return start, err
+	}
 	if v := m.Get(kView); v != nil {
 		start.Saved.View = new(core.View)
 		if err := json.Unmarshal(v, start.Saved.View); err != nil {

@@ -10,7 +10,7 @@
 //
 // Bolt is a file. Its buckets:
 //
-//	meta    format (1 byte), member, cluster name, cluster, incarnation (8), boot (8), view (JSON), tally (8, 8)
+//	meta    format (1 byte), member, cluster name, cluster, incarnation (8), boot (8), starts (8 each), view (JSON), tally (8, 8)
 //	copies  key -> promised epoch, stamp
 //	pages   key and page name -> stamp, CRC-32C over name and data (4), data
 //

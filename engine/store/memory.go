@@ -48,6 +48,8 @@ func (m *Memory) Open(o Owner) (Store, Start, error) {
 			return nil, Start{}, err
 		}
 	}
+	start.Starts = NextStarts(start.Starts, NewStart(), o.Member, start.Incarnation, start.Saved.View)
+	m.start.Starts = start.Starts
 	m.opened = &memoryStore{m}
 	return m.opened, start, nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"chainmail/engine/core"
 	"chainmail/internal/boltfile"
@@ -38,6 +39,7 @@ func (o Owner) String() string {
 // twice; the incarnation stays as long as the store does.
 type Start struct {
 	Incarnation, Boot uint64
+	Starts            []uint64    // numbers that its starts have drawn, since the one that its view lists, this one's last: durable
 	Saved             *core.Saved // records in any order
 }
 
@@ -59,6 +61,43 @@ func NewIncarnation() uint64 {
 	var b [8]byte
 	rand.Read(b[:])
 	return binary.BigEndian.Uint64(b[:]) | 1<<56
+}
+
+// NewStart draws the number of a start; it is never zero.
+func NewStart() uint64 { return NewIncarnation() }
+
+// mostStarts is how many numbers are kept at most: of a member that cannot register, and is started again and again, the newest.
+const mostStarts = 4096
+
+// NextStarts gives the numbers that a store has to know of, with that of the start that begins: the log may list any of those
+// from the one on that the view lists. The log refuses a start that does not know of the one that is listed, so that a store's
+// state from before that is found out.
+func NextStarts(starts []uint64, fresh uint64, member string, incarnation uint64, v *core.View) []uint64 {
+	if v != nil {
+		if m, ok := v.Member(member); ok && m.Incarnation == incarnation {
+			starts = starts[max(0, slices.Index(starts, m.Start)):]
+		}
+	}
+	return append(slices.Clone(starts[max(0, len(starts)-mostStarts+1):]), fresh)
+}
+
+// AppendStarts and ParseStarts are the numbers' form in a store: 8 bytes each, big endian.
+func AppendStarts(dst []byte, starts []uint64) []byte {
+	for _, s := range starts {
+		dst = binary.BigEndian.AppendUint64(dst, s)
+	}
+	return dst
+}
+
+// ParseStarts is described at AppendStarts. What is no such form is ErrDamaged.
+func ParseStarts(b []byte) (starts []uint64, err error) {
+	if len(b)%8 != 0 {
+		return nil, fmt.Errorf("%d bytes of starts: %w", len(b), ErrDamaged)
+	}
+	for ; len(b) > 0; b = b[8:] {
+		starts = append(starts, binary.BigEndian.Uint64(b))
+	}
+	return starts, nil
 }
 
 // Admissible says whether a put may replace a copy that a store holds.

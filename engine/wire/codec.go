@@ -273,7 +273,7 @@ func (c *coder) view(v *core.View) {
 	c.set(&v.Base)
 	c.set(&v.Next)
 	c.set(&v.Target)
-	n := c.size(len(v.Members), 20)
+	n := c.size(len(v.Members), 30)
 	if c.dec && n > 0 {
 		v.Members = make([]core.MemberInfo, min(n, maxSet))
 	}
@@ -281,8 +281,7 @@ func (c *coder) view(v *core.View) {
 		m := &v.Members[i]
 		c.word(&m.ID)
 		c.u64(&m.Incarnation)
-		c.u64(&m.Boot)
-		c.u64(&m.Run)
+		c.u64(&m.Start)
 		c.str(&m.Address, maxName)
 		c.flag(&m.Down)
 		c.flag(&m.Refilling)

@@ -18,7 +18,7 @@ func View(p *membership.Placement) *core.View {
 		Rate: p.Limits.Rate, Streams: p.Limits.MaxConcurrent, Lost: p.LostAt(),
 	}
 	for _, m := range p.Members {
-		v.Members = append(v.Members, core.MemberInfo{ID: m.ID, Incarnation: m.Incarnation, Boot: m.Boot, Run: m.Run, Address: m.Address, Down: m.Down, Refilling: m.Refilling, GivenUp: m.GivenUp, Marked: m.Marked})
+		v.Members = append(v.Members, core.MemberInfo{ID: m.ID, Incarnation: m.Incarnation, Start: m.Start, Address: m.Address, Down: m.Down, Refilling: m.Refilling, GivenUp: m.GivenUp, Marked: m.Marked})
 	}
 	return v
 }

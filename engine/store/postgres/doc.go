@@ -1,7 +1,7 @@
 // Package postgres keeps the copies of one member in a PostgreSQL database: a store.Store whose copies are as durable as
 // the database's commits. Every member has a schema of its own, "chainmail/<cluster name>/<member>":
 //
-//	identity  one row: format, cluster name, member, cluster, incarnation, boot, applied, entries, view (JSON)
+//	identity  one row: format, cluster name, member, cluster, incarnation, boot, starts, applied, entries, view (JSON)
 //	copies    type, name -> promised epoch, stamp
 //	pages     type, name, page -> stamp, CRC-32C over name and data, data
 //

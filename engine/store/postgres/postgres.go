@@ -130,7 +130,8 @@ func (s *Store) load(ctx context.Context, c *pgx.Conn) (*core.Saved, error) {
 		if have := int64(len(saved.Records)) + pages; have != entries {
 			return fmt.Errorf("it holds %d copies and pages and should hold %d: %w", have, entries, store.ErrDamaged)
 		}
-		_, err = tx.Exec(ctx, s.sql.boot, int64(s.start.Boot))
+		s.start.Starts = store.NextStarts(s.start.Starts, store.NewStart(), s.cfg.Owner.Member, s.start.Incarnation, saved.View)
+		_, err = tx.Exec(ctx, s.sql.boot, int64(s.start.Boot), store.AppendStarts([]byte{}, s.start.Starts))
 		return err
 	})
 	return saved, err
@@ -142,9 +143,11 @@ func (s *Store) identify(ctx context.Context, tx pgx.Tx, saved *core.Saved) (ent
 		f                 int
 		o                 store.Owner
 		incarnation, boot int64
-		view              []byte
+		starts, view      []byte
 	)
-	err = tx.QueryRow(ctx, s.sql.identity).Scan(&f, &o.ClusterName, &o.Member, &incarnation, &boot, &s.applied, &entries, &view)
+	if err = tx.QueryRow(ctx, s.sql.format).Scan(&f); err == nil && f == format {
+		err = tx.QueryRow(ctx, s.sql.identity).Scan(&o.ClusterName, &o.Member, &incarnation, &boot, &starts, &s.applied, &entries, &view)
+	}
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return 0, fmt.Errorf("its identity is gone: %w", store.ErrDamaged)
@@ -156,6 +159,9 @@ func (s *Store) identify(ctx context.Context, tx pgx.Tx, saved *core.Saved) (ent
 		return 0, fmt.Errorf("it is of %s, not of %s: %w", o, s.cfg.Owner, store.ErrIdentity)
 	}
 	s.start = store.Start{Incarnation: uint64(incarnation), Boot: uint64(boot) + 1}
+	if s.start.Starts, err = store.ParseStarts(starts); err != nil {
+		return 0, err
+	}
 	if view != nil {
 		saved.View = new(core.View)
 		if err := json.Unmarshal(view, saved.View); err != nil {

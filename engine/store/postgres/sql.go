@@ -11,7 +11,7 @@ import (
 	"chainmail/engine/store"
 )
 
-const format = 1
+const format = 2
 
 // schemaOf names the schema of a member. Members have no slash in their names, so no two of them share one.
 func schemaOf(o store.Owner) string {
@@ -34,8 +34,8 @@ func lockOf(schema string) int64 {
 
 // statements are those of one schema.
 type statements struct {
-	session, tables, create, fill, identify, identity, boot, copies, pages, bind, bound string
-	fence, state, older, wipe, drop, remove, putCopies, putPages, finish                string
+	session, tables, create, fill, identify, format, identity, boot, copies, pages, bind, bound string
+	fence, state, older, wipe, drop, remove, putCopies, putPages, finish                        string
 }
 
 // relations counts the schemas of a name, their identity tables and all their relations.
@@ -49,12 +49,13 @@ func newStatements(schema string) *statements {
 		tables:  relations,
 		create:  "CREATE SCHEMA " + pgx.Identifier{schema}.Sanitize(),
 		fill: in(`CREATE TABLE @identity (one bool PRIMARY KEY DEFAULT true CHECK (one), format int NOT NULL, cluster_name text NOT NULL, member text NOT NULL,
-	cluster text, incarnation bigint NOT NULL, boot bigint NOT NULL, applied bigint NOT NULL, entries bigint NOT NULL, view bytea);
+	cluster text, incarnation bigint NOT NULL, boot bigint NOT NULL, starts bytea NOT NULL, applied bigint NOT NULL, entries bigint NOT NULL, view bytea);
 CREATE TABLE @copies (type bytea, name bytea, promised bytea NOT NULL, stamp bytea NOT NULL, PRIMARY KEY (type, name));
 CREATE TABLE @pages (type bytea, name bytea, page bytea, stamp bytea NOT NULL, sum bigint NOT NULL, data bytea NOT NULL, PRIMARY KEY (type, name, page))`),
-		identify: in(`INSERT INTO @identity (format, cluster_name, member, incarnation, boot, applied, entries) VALUES ($1, $2, $3, $4, 0, 0, 0)`),
-		identity: in(`SELECT format, cluster_name, member, incarnation, boot, applied, entries, view FROM @identity`),
-		boot:     in(`UPDATE @identity SET boot = $1`),
+		identify: in(`INSERT INTO @identity (format, cluster_name, member, incarnation, boot, starts, applied, entries) VALUES ($1, $2, $3, $4, 0, '', 0, 0)`),
+		format:   in(`SELECT format FROM @identity`),
+		identity: in(`SELECT cluster_name, member, incarnation, boot, starts, applied, entries, view FROM @identity`),
+		boot:     in(`UPDATE @identity SET boot = $1, starts = $2`),
 		copies:   in(`SELECT type, name, promised, stamp FROM @copies ORDER BY type, name`),
 		pages:    in(`SELECT type, name, page, stamp, sum, data FROM @pages ORDER BY type, name, page`),
 		bind:     in(`UPDATE @identity SET cluster = $1 WHERE cluster IS NULL`),

@@ -135,13 +135,32 @@ func identity(t *testing.T, open Open) {
 			t.Errorf("%s gets %v", o, err)
 		}
 	}
+	if len(first.Starts) != 1 || first.Starts[0] == 0 {
+		t.Errorf("the first start has the numbers %x", first.Starts)
+	}
+	known := first.Starts
 	for boot := first.Boot + 1; boot < 4; boot++ {
 		s, start := must(t, open)
 		if start.Incarnation != first.Incarnation || start.Boot != boot {
 			t.Errorf("opened again: incarnation %x (was %x), boot %d, want %d", start.Incarnation, first.Incarnation, start.Boot, boot)
 		}
+		if n := len(known); len(start.Starts) != n+1 || !slices.Equal(start.Starts[:n], known) || slices.Contains(known, start.Starts[n]) {
+			t.Errorf("opened again: starts %x after %x", start.Starts, known)
+		}
+		known = start.Starts
+		if boot == 3 { // those before the one that the log has shown are of no interest any more
+			if err := s.Apply(context.Background(), nil, &core.View{Members: []core.MemberInfo{{ID: Owner.Member, Incarnation: start.Incarnation, Start: known[1]}}}); err != nil {
+				t.Fatal(err)
+			}
+			known = known[1:]
+		}
 		s.Close()
 	}
+	s, last := must(t, open)
+	if n := len(known); len(last.Starts) != n+1 || !slices.Equal(last.Starts[:n], known) {
+		t.Errorf("starts %x, where the view lists the first of %x", last.Starts, known)
+	}
+	s.Close()
 }
 
 func cluster(t *testing.T, open Open) {
