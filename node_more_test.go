@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -204,6 +205,48 @@ func TestLeaveNamesWhatIsLeft(t *testing.T) {
 	}
 	if err := nodes[2].Leave(ctx); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestOddRings has a member make other rings of the same placement, as a broken program does, one that has served and one that
+// joins: it stops itself, and the others go on.
+func TestOddRings(t *testing.T) {
+	var odd atomic.Bool
+	edit := func(c *Config) {
+		right := new(ringDigests)
+		c.digestOf = func(p *membership.Placement) uint64 {
+			if odd.Load() {
+				return right.of(p) + 1
+			}
+			return right.of(p)
+		}
+	}
+	nodes := cluster(t, 3, func(c *Config) {
+		if c.NodeID == "m2" {
+			edit(c)
+		}
+	})
+	odd.Store(true)
+	stops := func(n *Node) {
+		t.Helper()
+		select {
+		case <-n.Failed():
+		case <-limit(t, 30*time.Second).Done():
+			t.Fatalf("%s goes on with other rings", n.ID())
+		}
+		if err := n.Err(); !errors.Is(err, coordinator.ErrDiverged) || !strings.Contains(err.Error(), "and its rings") {
+			t.Errorf("%s stopped with %v", n.ID(), err)
+		}
+	}
+	stops(nodes[1])
+	c := testConfig(t, "m4")
+	c.RetryJoin = []string{nodes[0].Addr()}
+	edit(&c)
+	stops(start(t, c))
+	for _, n := range []*Node{nodes[0], nodes[2]} {
+		if _, err := n.Counter().Add(limit(t, 15*time.Second), "visits", 1); err != nil || n.Err() != nil {
+			t.Errorf("%s does not go on: %v, %v", n.ID(), err, n.Err())
+		}
 	}
 }
 
