@@ -76,7 +76,7 @@ func TestExpiresParked(t *testing.T) {
 	}
 }
 
-// A write that waits for all replicas says how many that are.
+// A write that waits for all replicas says how many that are. A read behind it has changed nothing, whatever becomes of it.
 func TestWriteAllSaysHowMany(t *testing.T) {
 	s := newScene(3, func(string) *Saved { return nil })
 	answers := map[uint64]Result{}
@@ -85,7 +85,11 @@ func TestWriteAllSaysHowMany(t *testing.T) {
 		case *Reply:
 			answers[x.ID] = x.Result
 		case *Execute:
-			s.step(id, x.Now, &Executed{Activation: x.Activation, Seq: x.Seq, Changes: []Change{{Name: "p", Data: []byte{1}}}})
+			done := &Executed{Activation: x.Activation, Seq: x.Seq}
+			if x.Method == "write" {
+				done.Changes = []Change{{Name: "p", Data: []byte{1}}}
+			}
+			s.step(id, x.Now, done)
 		}
 	}
 	first := s.view(1, 5, 0, Stable, "abc", "abc", "", map[string]int{"": 3})
@@ -93,19 +97,23 @@ func TestWriteAllSaysHowMany(t *testing.T) {
 		s.cores[id].cfg.Types = map[string]TypeConfig{"t": {All: true}}
 		s.step(id, 0, &ViewChanged{View: first})
 	}
-	call := func(id uint64) {
-		s.step("a", 0, &Call{ID: id, Key: Key{"t", "k"}, Method: "m", Deadline: 3000 * ms})
+	call := func(id uint64, method string) {
+		s.step("a", 0, &Call{ID: id, Key: Key{"t", "k"}, Method: method, Deadline: 3000 * ms})
 	}
 	s.run(1000*ms, nil)
-	call(1)
+	call(1, "write")
 	s.run(2000*ms, nil)
 	s.drop = func(m Message) bool { _, accept := m.Body.(*Accept); return accept && m.To == "c" }
-	call(2)
+	call(2, "write")
+	call(3, "read")
 	s.run(5000*ms, nil)
 	if r := answers[1]; r.Code != CodeOK {
 		t.Errorf("with all replicas: %v", r)
 	}
 	if r := answers[2]; r.Code != CodeUnknownOutcome || !strings.Contains(r.Text, "needs 3 of [") || !strings.Contains(r.Text, "missing c (no answer)") {
 		t.Errorf("with one away: %v", r)
+	}
+	if r := answers[3]; r.Code != CodeUnavailable {
+		t.Errorf("a read behind it: %v", r)
 	}
 }

@@ -307,17 +307,13 @@ func (c *Core) hold(h *held, d int) {
 	c.heldB += d * len(h.body)
 }
 
-// expireHeld answers the messages of a slow activation whose time is up: those that have not run, those whose read
-// could not be confirmed, and those whose write may be committed later.
+// expireHeld answers the messages of a slow activation whose time is up: those that have not run, those that
+// changed nothing and saw what is not confirmed, and those whose write may be committed later.
 func (c *Core) expireHeld(a *activation) {
 	c.expireMailbox(a)
 	if a.round != nil {
-		code := CodeUnavailable
-		if a.round.commit {
-			code = CodeUnknownOutcome
-		}
-		c.expireSent(a, &a.round.batch, code)
-		c.expireSent(a, &a.batch, CodeUnknownOutcome)
+		c.expireSent(a, &a.round.batch)
+		c.expireSent(a, &a.batch)
 	}
 	if len(a.mailbox) == 0 && a.state != active && a.ending == "" {
 		c.end(a, "idle")
@@ -340,9 +336,13 @@ func (c *Core) expireMailbox(a *activation) {
 }
 
 // expireSent answers what waits for replicas beyond its time; the batch stays, with nobody to tell.
-func (c *Core) expireSent(a *activation, b *batch, code Code) {
+func (c *Core) expireSent(a *activation, b *batch) {
 	for i := range b.answers {
 		if x := &b.answers[i]; x.held.id != 0 && x.held.until <= c.now {
+			code := CodeUnavailable
+			if x.writes {
+				code = CodeUnknownOutcome
+			}
 			c.answer(x.held, Result{Code: code, Text: a.why(c)})
 			x.held.id = 0
 		}
