@@ -1,6 +1,7 @@
 package simtest
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"fmt"
@@ -30,7 +31,7 @@ type stampOf struct {
 type stored struct {
 	digest uint64
 	gone   bool // a delete
-	length int  // of the state, for a list
+	state  []byte
 }
 
 func (c *checks) init(s *Sim) {
@@ -114,7 +115,7 @@ func (c *checks) answered(o *op, r core.Result) {
 }
 
 // witnessed holds an answer to its stamp: that was stored, and means the state that was seen. A list may have grown in the same
-// commit; of two stamps the higher one means the longer list.
+// commit; of two stamps the lower one means the beginning of the other's list. What values of other types mean porcupine checks.
 func (c *checks) witnessed(h *history, o *op, r core.Result) {
 	if r.Stamp.IsZero() {
 		return
@@ -123,10 +124,10 @@ func (c *checks) witnessed(h *history, o *op, r core.Result) {
 	switch before := c.stamps[stampOf{o.key, h.newest}]; {
 	case !ok:
 		c.s.fail("#%d of %s was answered with stamp %s, which nobody has stored", o.id, o.key, r.Stamp)
-	case h.grows && is.length < len(r.Body):
-		c.s.fail("#%d of %s was answered with %s and stamp %s, which means %d entries", o.id, o.key, ids(string(r.Body)), r.Stamp, is.length/4)
-	case h.grows && h.newest.Less(r.Stamp) != (before.length < is.length) && before.length != is.length:
-		c.s.fail("#%d of %s was answered with stamp %s of %d entries, %s has %d", o.id, o.key, r.Stamp, is.length/4, h.newest, before.length/4)
+	case h.grows && !bytes.HasPrefix(is.state, r.Body):
+		c.s.fail("#%d of %s was answered with %s and stamp %s, which means %s", o.id, o.key, ids(string(r.Body)), r.Stamp, ids(string(is.state)))
+	case h.grows && h.newest.Less(r.Stamp) && !bytes.HasPrefix(is.state, before.state), h.grows && r.Stamp.Less(h.newest) && !bytes.HasPrefix(before.state, is.state):
+		c.s.fail("#%d of %s was answered with stamp %s, which means %s, and %s means %s", o.id, o.key, r.Stamp, ids(string(is.state)), h.newest, ids(string(before.state)))
 	}
 }
 
@@ -239,21 +240,30 @@ func (c *checks) gaining() {
 	}
 }
 
-// sent checks that a promise that counts comes only from a member that has filled the key. It may have waited for the disk
-// since it was made: what counts is the placement of then.
+// sent checks that a promise, or a confirmation, that counts comes only from a member that has filled the key. It may have waited
+// for the disk since it was made: what counts is the placement of then.
 func (c *checks) sent(h *host, m core.Message) {
 	c.bounded(h, m)
-	p, ok := m.Body.(*core.Promise)
-	if !ok || p.Code != core.CodeOK || c.s.o.Trouble.Loss {
+	switch b := m.Body.(type) {
+	case *core.Promise:
+		if b.Code == core.CodeOK {
+			c.counts(h, m, b.Key, "promises", b.Stamp)
+		}
+	case *core.Confirmed:
+		if b.Code == core.CodeOK {
+			c.counts(h, m, b.Key, "confirms", h.disk.records[b.Key].Meta.Stamp)
+		}
+	}
+}
+
+func (c *checks) counts(h *host, m core.Message, k core.Key, does string, with core.Stamp) {
+	must, ok := h.must[k]
+	if !ok || m.Version < must.version || c.s.o.Trouble.Loss {
 		return
 	}
-	must, ok := h.must[p.Key]
-	if !ok || m.Version < must.version {
-		return
-	}
-	delete(h.must, p.Key)
-	if p.Stamp.Less(must.stamp) && c.keys[p.Key].purged.Less(must.stamp) {
-		c.s.fail("%s promises for %s with %s, though it lost or never had %s", h.id, p.Key, p.Stamp, must.stamp)
+	delete(h.must, k)
+	if with.Less(must.stamp) && c.keys[k].purged.Less(must.stamp) {
+		c.s.fail("%s %s for %s with %s, though it lost or never had %s", h.id, does, k, with, must.stamp)
 	}
 }
 
@@ -363,20 +373,20 @@ func (c *checks) dropped(h *host, by *core.View, r core.Record) {
 func (c *checks) stamped(h *host, r core.Record) {
 	is := stored{digest(r.Pages), len(r.Pages) == 0, stateOf(r.Pages)}
 	k := stampOf{r.Key, r.Meta.Stamp}
-	if was, ok := c.stamps[k]; ok && was != is {
+	if was, ok := c.stamps[k]; ok && (was.digest != is.digest || was.gone != is.gone) {
 		c.s.fail("two states of %s have stamp %s: %x, and at %s %x", r.Key, r.Meta.Stamp, was.digest, h.id, is.digest)
 	}
 	c.stamps[k] = is
 }
 
-// stateOf gives the length of the state in pages.
-func stateOf(ps []core.Page) int {
+// stateOf gives the state in pages.
+func stateOf(ps []core.Page) []byte {
 	for _, p := range ps {
 		if p.Name == statePage {
-			return len(p.Data)
+			return p.Data
 		}
 	}
-	return 0
+	return nil
 }
 
 // digest stands for pages: their sums stand for their bytes.
