@@ -260,7 +260,7 @@ func (n *Node) Removed() <-chan struct{} { return n.removed }
 // before: ErrRemoved; nil otherwise.
 func (n *Node) RemovedError() error { return n.banned }
 
-// guard stops a member that must not go on: its store has failed, or its placement is not the one of the others.
+// guard stops a member that must not go on.
 func (n *Node) guard() {
 	select {
 	case <-n.engine.Failed():
@@ -272,8 +272,8 @@ func (n *Node) guard() {
 	}
 }
 
-// Failed is closed when this member cannot go on, because its store has failed or its placement is another than that of
-// the other members: it must be closed. Err says why.
+// Failed is closed when this member cannot go on: its store has failed or is not its newest state, its memory is damaged, or its
+// placement or rings are others than those of the other members. It must be closed. Err says why.
 func (n *Node) Failed() <-chan struct{} { return n.failed }
 
 // Err is described at Failed.

@@ -57,8 +57,8 @@ type Config struct {
 	Handler   Handler
 	Dial      func(ctx context.Context, addr string) (net.Conn, error) // nil: TCP
 	TLS       *TLS                                                     // nil: as the bytes are
-	// Diverged is told that a peer has another ring at the same placement version, "" if it alone has seen that; may be nil. Its
-	// connections but those of Raft and control are refused: by these the members find out which of them is the odd one.
+	// Diverged is told that a peer ("" if only its address is known) has another ring at the same placement version; may be nil.
+	// Connections between the two are refused but those of Raft and control: by these all find out who is the odd one.
 	Diverged func(member string)
 	Logger   hclog.Logger
 
