@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"chainmail/actor"
+	"chainmail/engine"
 	"chainmail/engine/core"
 	"chainmail/engine/kinds"
 )
@@ -36,8 +37,10 @@ var (
 	ErrPinned = errors.New("member holds pinned keys")
 	// ErrRemoved: this member was removed from the cluster.
 	ErrRemoved = errors.New("member was removed from the cluster")
-	// ErrSuperseded: another start of this member is listed that had its store after this one, or at the same time.
-	ErrSuperseded = errors.New("another process has the store of this member, or an older state of it was put back: if none runs, start it with an empty data directory")
+	// ErrSuperseded: the log lists a start of this member that its store does not know of.
+	ErrSuperseded = errors.New("another process has this member's store or a copy of it, or an older state of it was put back: stop that one; start one of them with an empty store (its data directory moved away, or its schema dropped)")
+	// ErrMemory: a page in this member's memory did not match its checksum.
+	ErrMemory = engine.ErrMemory
 )
 
 // CallError is a failed call: its class is what errors.Is finds.

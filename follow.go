@@ -154,6 +154,7 @@ func (n *Node) register() {
 	look := time.NewTicker(time.Second)
 	defer look.Stop()
 	led := time.Now()
+	var refused membership.Code // told already
 	for {
 		if n.coord.Led() {
 			led = time.Now()
@@ -182,6 +183,10 @@ func (n *Node) register() {
 				return
 			}
 			if err != nil {
+				if r != nil && r.Code != refused {
+					refused = r.Code
+					n.log.Error("the log refuses to list this start: it takes part in nothing until that is mended", "member", n.id, "error", err)
+				}
 				n.log.Debug("not registered yet", "member", n.id, "error", err)
 				select {
 				case <-time.After(100 * time.Millisecond):

@@ -173,7 +173,7 @@ func putBack(t *testing.T, runs int) {
 	case <-limit(t, 20*time.Second).Done():
 		t.Fatal("the member runs on what it held before")
 	}
-	if err := n.Err(); !errors.Is(err, ErrSuperseded) || !strings.Contains(err.Error(), "empty data directory") {
+	if err := n.Err(); !errors.Is(err, ErrSuperseded) || !strings.Contains(err.Error(), "with an empty store") {
 		t.Error(err)
 	}
 }

@@ -145,12 +145,12 @@ func pointee(v any, fill bool) any {
 }
 
 // owned gives a codec that shares no memory with its callers: what it has written must not change with the value, nor a
-// page with what was read from it. The codecs of this package copy by themselves, but for Binary, which is up to the types.
+// page with what was read from it. MsgPack and Protobuf copy by themselves; JSON and Binary leave that to the types.
 func owned(c Codec) Codec {
 	switch c.(type) {
 	case nil:
 		return MsgPack
-	case msgpack, jsonCodec, protobuf:
+	case msgpack, protobuf:
 		return c
 	}
 	return copying{c}

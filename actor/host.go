@@ -1,6 +1,7 @@
 package actor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -260,7 +261,7 @@ func before(w *kinds.Window, e *core.Execute) *core.Executed {
 		// Not CodeFailed: what a failed handler has changed is undone, and this is committed.
 		return failed(e, &Error{CodeUnknown, fmt.Sprintf("request %q of %s took effect the first time; its answer was longer than the %d bytes that are kept for a repeat: read what it changed", e.RequestID, e.Key, kinds.MaxKept)})
 	}
-	return &core.Executed{Activation: e.Activation, Seq: e.Seq, Body: body}
+	return &core.Executed{Activation: e.Activation, Seq: e.Seq, Body: bytes.Clone(body)} // the page's, and the answer is the caller's
 }
 
 // noted adds to a message's changes that it was run. One that deletes the key leaves no trace, and one that changes

@@ -28,7 +28,8 @@
 // but when the 64 places are taken, one that comes from where fewer come takes that of the oldest from where most do.
 //
 // Two cluster ids that differ are refused; an empty one (not formed yet) may only open raft and control connections. Equal
-// placement versions with different ring digests are refused loudly: the two would place keys differently.
+// placement versions with different ring digests are refused loudly but for raft and control: the two would place keys
+// differently, and find out by control who is the odd one.
 //
 // # Frames
 //

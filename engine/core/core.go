@@ -270,7 +270,7 @@ func PageSum(name string, data []byte) uint32 {
 	return crc32.Update(^sum, castagnoli, data)
 }
 
-// give gives all pages of a copy to somebody else, or to an activation here: sound ones, or this Core ends.
+// give gives all pages of a copy for another member, or for an activation that begins: sound ones, or this Core ends.
 func (c *Core) give(s *slot) []Page {
 	ps := s.pages.all()
 	if !soundPages(ps) {

@@ -2,8 +2,8 @@ package core
 
 import "testing"
 
-// TestDamagedMemory: a page that changes in a member's memory reaches nobody, whatever it was to be given out for, and ends that
-// member. The others have the key as it was.
+// TestDamagedMemory: a page that changes in a member's memory ends that member when its copy is given to others or loaded here. No
+// copy is sent with it, and a commit is refused. The others have the key as it was.
 func TestDamagedMemory(t *testing.T) {
 	key := Key{"t", "k"}
 	e := Epoch{Version: 5, Number: 1 << bootBits, Member: "a"}
@@ -59,6 +59,21 @@ func TestDamagedMemory(t *testing.T) {
 			ended := map[string]string{}
 			s.on = func(id string, e Effect) {
 				switch e := e.(type) {
+				case *Send:
+					var ps []Page
+					switch b := e.Msg.Body.(type) {
+					case *Promise:
+						ps = b.Pages
+					case *Fetched:
+						ps = b.Entries[0].Pages
+					case *Accept:
+						if x.during == nil {
+							ps = b.Pages
+						}
+					}
+					if !soundPages(ps) {
+						t.Errorf("%s sends %T with a damaged page", id, e.Msg.Body)
+					}
 				case *Corrupt:
 					ended[id] = e.What
 				case *Execute:

@@ -146,6 +146,10 @@ func (c *Core) ask(m Message, b *Ask) {
 	defer c.slots.release(s)
 	pl := c.place(s)
 	h := &held{origin: m.From, id: b.ID, key: b.Key, method: b.Method, body: b.Data, reqID: b.RequestID, tried: b.Tried, came: cmp.Or(m.came, c.now), path: b.Path, local: b.ReadLocal, until: b.Deadline}
+	if !c.registered() { // nor may it have others promise anything
+		c.answer(h, Result{Code: CodeRedirect, Text: "member " + c.cfg.Self + " is not registered in the placement"})
+		return
+	}
 	if pl.owner != c.cfg.Self {
 		if m.Version < c.view.v.Version {
 			c.pushView(m.From)

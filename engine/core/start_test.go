@@ -1,6 +1,7 @@
 package core
 
 import (
+	"fmt"
 	"testing"
 
 	"chainmail/ring"
@@ -19,6 +20,16 @@ func TestOnlyTheListedStartAnswers(t *testing.T) {
 		s.step("b", 0, &Recv{Message{From: "a", To: "b", FromInc: 1, Version: 5, Body: &Prepare{Op: 1, Key: Key{"x", "k"}, Epoch: Epoch{Version: 5, Number: 1, Member: "a"}}}})
 		if got := len(s.queue) > 0; got != want {
 			t.Errorf("start 7 answers a Prepare: %t, with %d listed", got, listed)
+		}
+		owner := Key{Type: "x"} // one that b owns
+		for i := 0; s.cores["b"].Explain(owner).Owner != "b"; i++ {
+			owner.Name = fmt.Sprint(i)
+		}
+		s.queue = nil
+		s.step("b", 0, &Recv{Message{From: "a", To: "b", FromInc: 1, Version: 5, Body: &Ask{ID: 1, Key: owner, Method: "m", Deadline: 1000 * ms}}})
+		_, redirects := s.queue[0].Body.(*Answer)
+		if redirects == want || len(s.cores["b"].acts) > 0 != want {
+			t.Errorf("start 7 runs what it is asked: %t, with %d listed", !redirects, listed)
 		}
 	}
 }

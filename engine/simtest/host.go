@@ -78,7 +78,7 @@ func (h *host) start() {
 	if h.inc == 0 {
 		h.inc = 1 + h.s.rand.Uint64N(1<<40)
 		h.must = h.s.checks.answeredStamps()
-		h.boot = 1
+		h.boot, h.stale = 1, false
 	} else {
 		saved = h.disk.saved()
 		if !h.disk.floor().IsZero() {
@@ -140,7 +140,10 @@ func (h *host) register() {
 			seen = listed.Incarnation
 		}
 		h.s.log.propose(membership.Command{Register: h.registration(seen)}, func(r membership.Result) {
-			if (r.Code == membership.ErrBanned || r.Code == membership.ErrSuperseded) && h.run == run {
+			if h.run == run && r.Code == membership.ErrSuperseded && !h.stale {
+				h.s.fail("%s is refused, and its disk is its own: %s", h.id, r.Text)
+			}
+			if h.run == run && (r.Code == membership.ErrBanned || r.Code == membership.ErrSuperseded) {
 				h.crash(true)
 				h.start()
 			}

@@ -76,7 +76,7 @@ func (b *Bolt) explain(verb string, err error) error {
 		err = ErrClosed
 	case errors.Is(err, ErrDamaged):
 		next = "move the file away and start the member again: it then begins a new incarnation and fills from the others; " +
-			"do so on one member at a time. A copy of the file may be put back if the member has not run since it was made"
+			"do so on one member at a time. Do not put a copy of the file back"
 	case errors.Is(err, ErrForeign):
 		next = "name another data directory, or move the file away"
 	case errors.Is(err, ErrIdentity):

@@ -66,7 +66,8 @@ func NewIncarnation() uint64 {
 // NewStart draws the number of a start; it is never zero.
 func NewStart() uint64 { return NewIncarnation() }
 
-// mostStarts is how many numbers are kept at most: of a member that cannot register, and is started again and again, the newest.
+// mostStarts is how many numbers are kept at most: of a member that cannot register, and is started again and again, the first,
+// which the log lists as far as the store knows, and the newest.
 const mostStarts = 4096
 
 // NextStarts gives the numbers that a store has to know of, with that of the start that begins: the log may list any of those
@@ -78,7 +79,10 @@ func NextStarts(starts []uint64, fresh uint64, member string, incarnation uint64
 			starts = starts[max(0, slices.Index(starts, m.Start)):]
 		}
 	}
-	return append(slices.Clone(starts[max(0, len(starts)-mostStarts+1):]), fresh)
+	if n := len(starts); n >= mostStarts {
+		starts = slices.Delete(slices.Clone(starts), 1, n-mostStarts+2)
+	}
+	return append(slices.Clip(starts), fresh)
 }
 
 // AppendStarts and ParseStarts are the numbers' form in a store: 8 bytes each, big endian.
