@@ -335,6 +335,7 @@ func short(s string) string {
 // it. So each is planted again, and make planted looks for the seed that finds it now.
 var found = []struct{ plant, what string }{
 	{"since-of-another-run", "a source that had lost its memory was asked for what changed since a number of the run before"},
+	{"older-store", "a disk of an earlier start was taken for the newest one when its member had been started twice without a leader"},
 	{"runs-meet", "a run of a member that went beyond another's epochs met those of its own next run"},
 }
 
@@ -343,6 +344,9 @@ var unguarded = []struct{ plant, what string }{
 	{"stayers-by-copy-pass", "a member that gained some ranges and kept others, whose set shrank, compared the latter only as far as they were new"},
 	{"fenced-unrepaired", "an owner that was fenced kept a write that nobody else had, and no one was told of it until the key's next use"},
 	{"refill-not-restarted", "what a source had answered a member without memory counted for keys that the source had gained since"},
+	{"start-unmarked", "a copy was behind until its key's next use: its owner had crashed before its own write was durable, and was back before anybody had noticed"},
+	{"reads-unknown", "a read whose write-back was fenced was of unknown outcome"},
+	{"later-ring-counts", "an owner wrote without end what a member of a later ring alone lacked, while a change was stuck"},
 	{"", "a copy that two sessions of a member wanted was waited for by the first one alone"},
 	{"", "nobody gave a third member what the owner had forgotten and been given back"},
 	{"", "a request was run again: the window of its key was deleted, and the key written since without a request id"},
