@@ -93,7 +93,8 @@ func (jsonCodec) Marshal(v any) ([]byte, error) {
 	return json.Marshal(v)
 }
 
-func (jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
+// Unmarshal copies, since an UnmarshalJSON may keep what it is given.
+func (jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(bytes.Clone(data), v) }
 
 type protobuf struct{}
 
@@ -145,12 +146,12 @@ func pointee(v any, fill bool) any {
 }
 
 // owned gives a codec that shares no memory with its callers: what it has written must not change with the value, nor a
-// page with what was read from it. MsgPack and Protobuf copy by themselves; JSON and Binary leave that to the types.
+// page with what was read from it. The codecs of this package copy by themselves, but for Binary, which is up to the types.
 func owned(c Codec) Codec {
 	switch c.(type) {
 	case nil:
 		return MsgPack
-	case msgpack, protobuf:
+	case msgpack, jsonCodec, protobuf:
 		return c
 	}
 	return copying{c}
