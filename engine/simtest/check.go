@@ -392,8 +392,14 @@ func stateOf(ps []core.Page) []byte {
 // digest stands for pages: their sums stand for their bytes.
 func digest(ps []core.Page) uint64 {
 	f := fnv.New64a()
+	var b []byte
 	for _, p := range ps {
-		fmt.Fprintf(f, "%s %s %x|", p.Name, p.Stamp, p.Sum)
+		e := p.Stamp.Epoch
+		b = append(append(append(append(b[:0], p.Name...), 0), e.Member...), 0)
+		for _, n := range [...]uint64{e.Version, e.Number, p.Stamp.Seq, uint64(p.Sum)} {
+			b = binary.BigEndian.AppendUint64(b, n)
+		}
+		f.Write(b)
 	}
 	return f.Sum64()
 }
