@@ -58,7 +58,7 @@ type Config struct {
 	// requests then. When it returns the cluster lets the member go, and its calls are not answered any more.
 	BeforeGoing func(context.Context)
 
-	digestOf func(*membership.Placement) uint64 // of a placement's rings; for tests
+	digestOf func(*membership.Placement) uint64 // of a placement's rings; tests set another one
 }
 
 // Network is how a member listens and how it reaches the others: all that it sends goes through its connections. Addresses
@@ -127,6 +127,9 @@ const (
 
 // complete fills in defaults and refuses what contradicts itself.
 func (c *Config) complete() error {
+	if c.digestOf == nil {
+		c.digestOf = new(ringDigests).of
+	}
 	if c.Dev {
 		if c.DataDir != "" || len(c.RetryJoin) > 0 || c.BootstrapExpect > 0 {
 			return errors.New("config: dev runs one member in memory; leave data_dir, retry_join and bootstrap_expect out")

@@ -69,7 +69,7 @@ func (n *Node) place(last, p *membership.Placement) {
 	if moved {
 		n.transport.Readdress()
 	}
-	id := transport.Identity{ClusterID: p.ClusterID, Member: n.id, Incarnation: n.inc, Version: p.Version, RingDigest: n.digestOf(p)}
+	id := transport.Identity{ClusterID: p.ClusterID, Member: n.id, Incarnation: n.inc, Version: p.Version, RingDigest: n.cfg.digestOf(p)}
 	n.identity.Store(&id)
 	n.engine.SetView(bridge.View(p), n.coord.IsLeader())
 }

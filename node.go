@@ -33,19 +33,17 @@ import (
 //	guard       Start       Close, or a failure        Close
 //	and those of transport, coordinator and engine     Close
 type Node struct {
-	cfg    Config
-	id     string
-	addr   string
-	inc    uint64
-	starts []uint64 // numbers that starts of it have drawn, this one's last
-
-	digestOf func(*membership.Placement) uint64 // of a placement's rings
-	log      hclog.Logger
-	ctx      context.Context
-	stop     context.CancelFunc
-	wg       sync.WaitGroup
-	ready    chan struct{} // closed when the parts below are there
-	started  time.Time
+	cfg     Config
+	id      string
+	addr    string
+	inc     uint64
+	starts  []uint64 // numbers that starts of it have drawn, this one's last
+	log     hclog.Logger
+	ctx     context.Context
+	stop    context.CancelFunc
+	wg      sync.WaitGroup
+	ready   chan struct{} // closed when the parts below are there
+	started time.Time
 
 	transport *transport.Transport
 	coord     *coordinator.Coordinator
@@ -89,10 +87,6 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.events.init()
 	n.identity.Store(&transport.Identity{Member: id})
 	n.places.Store(&map[string]string{})
-	n.digestOf = cfg.digestOf
-	if n.digestOf == nil {
-		n.digestOf = new(ringDigests).of
-	}
 	if err := n.open(ctx); err != nil {
 		n.Close()
 		return nil, fmt.Errorf("start member %s: %w", id, err)
@@ -143,7 +137,7 @@ func (n *Node) listen(ctx context.Context) error {
 	}
 	tc := transport.Config{Listener: l, Dial: n.cfg.Network.Dial, Advertise: n.addr, Handler: handler{n}, Logger: n.log,
 		Identity: func() transport.Identity { return *n.identity.Load() },
-		Diverged: func(string) { handler{n}.diverged() },
+		Diverged: handler{n}.diverged,
 		Resolve:  func(m string) (string, bool) { a, ok := (*n.places.Load())[m]; return a, ok }}
 	if n.cfg.TLS.CAFile != "" {
 		roots, cert, err := n.cfg.TLS.Load()
@@ -168,7 +162,7 @@ func (n *Node) openCoordinator() error {
 	var err error
 	n.coord, err = coordinator.Open(coordinator.Config{
 		Self:    membership.Member{ID: n.id, Address: n.addr, HTTP: n.cfg.HTTPAddr, Zone: n.cfg.Zone, Weight: n.cfg.Weight, NonVoter: n.cfg.NonVoter},
-		DataDir: dir, Streams: n.transport.RaftLayer(), Requests: requester{n.transport}, ClusterName: n.cfg.ClusterName, Rings: n.digestOf,
+		DataDir: dir, Streams: n.transport.RaftLayer(), Requests: requester{n.transport}, ClusterName: n.cfg.ClusterName, Rings: n.cfg.digestOf,
 		BootstrapExpect: n.cfg.BootstrapExpect, RetryJoin: n.cfg.RetryJoin, RetryInterval: n.cfg.RetryInterval,
 		MaxVoters: n.cfg.Membership.MaxVoters, DownAfter: n.cfg.Membership.DownAfter, RemoveDownAfter: max(n.cfg.Membership.RemoveDownAfter, 0),
 		Ring: n.cfg.Ring, Replicas: n.cfg.Replicas, Limits: n.cfg.Transfer,

@@ -105,7 +105,7 @@ func TestRefusals(t *testing.T) {
 			}
 			var told [2]atomic.Bool
 			tell := func(i int) func(*member, *Config) {
-				return func(_ *member, c *Config) { c.Diverged = func(string) { told[i].Store(true) } }
+				return func(_ *member, c *Config) { c.Diverged = func() { told[i].Store(true) } }
 			}
 			a := n.start("a", &recorder{}, identity(pick(c.dialer)), tell(0))
 			b := n.start("b", &recorder{admit: c.admit}, identity(pick(c.listener)), tell(1))

@@ -57,9 +57,9 @@ type Config struct {
 	Handler   Handler
 	Dial      func(ctx context.Context, addr string) (net.Conn, error) // nil: TCP
 	TLS       *TLS                                                     // nil: as the bytes are
-	// Diverged is told that a peer ("" if only its address is known) has another ring at the same placement version; may be nil.
-	// Connections between the two are refused but those of Raft and control: by these all find out who is the odd one.
-	Diverged func(member string)
+	// Diverged is called when a peer has another ring at the same placement version; may be nil. Connections between the two are
+	// refused but those of Raft and control: by these all find out who is the odd one.
+	Diverged func()
 	Logger   hclog.Logger
 
 	// MaxInbound and MaxInboundFrom bound the connections that others open here: in total, and from one remote address.
@@ -341,7 +341,7 @@ func (t *Transport) examine(conn net.Conn, self Identity, h hello, answers bool)
 func (t *Transport) diverged(peer string, err error) {
 	t.log.Error("peer has another ring", "peer", peer, "error", err)
 	if t.cfg.Diverged != nil {
-		t.cfg.Diverged(peer)
+		t.cfg.Diverged()
 	}
 }
 
